@@ -1,0 +1,14 @@
+"""Run an experiment: ``python scripts/train.py experiment=lodo [data=real data.root=PATH] [model=...] [-m ...]``."""
+
+from toolshift.settings.launch import Launch, launch
+
+
+def main(request: Launch) -> int:
+    """Heavy packages are imported only after the command line was accepted."""
+    from toolshift.experiment.main import train
+
+    return train(request)
+
+
+if __name__ == "__main__":
+    launch(main, config="train")

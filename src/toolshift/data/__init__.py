@@ -1,0 +1,1 @@
+"""Raw releases to records: adapters, the record store, checks, sources and the generated sample."""

@@ -1,0 +1,181 @@
+"""The artefact page: what gives positives away before any method is run (validity.md sections 1, 3 and 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from toolshift.evaluation.per_task import TaskFlags
+from toolshift.measures import evaluate_lists, expected_random
+from toolshift.protocols.folds import TASK_ROLES, FoldTable
+from toolshift.runs.seeds import keyed_hash, seed_of, uniform
+from toolshift.views.corpus import Corpus, Labels
+from toolshift.views.manifest import ROLES, Manifest, Suspects
+from toolshift.views.pool import MINER_BITS
+from toolshift.views.roles import Fold
+
+MEASURE = "NDCG@5"
+COLUMNS = ("universe", "miner", "purge", "view", "section", "subject", "statistic", "value", "n")
+Row = tuple[str, str, str, float, int]
+
+
+class _Variant(Protocol):
+    @property
+    def folds(self) -> FoldTable: ...
+    @property
+    def fold(self) -> Fold: ...
+    @property
+    def manifests(self) -> Mapping[str, Manifest]: ...
+    @property
+    def suspects(self) -> Mapping[str, Suspects]: ...
+
+
+def artefact_rows(variant: _Variant, corpus: Corpus, *, labels: Labels, flags: TaskFlags) -> pd.DataFrame:
+    """Tidy rows (``COLUMNS``) of one variant. ``n`` is what a value was averaged over."""
+    rules = variant.fold.rules
+    records = source_records(corpus, labels)
+    rows: list[tuple[str, ...] | tuple[object, ...]] = []
+    for view, manifest in variant.manifests.items():
+        for row in _view_rows(manifest, corpus, variant=variant, view=view, records=records, flags=flags):
+            rows.append((rules.universe, rules.miner, variant.folds.purge, view, *row))
+    for row in _fold_rows(variant.folds, corpus):
+        rows.append((rules.universe, rules.miner, variant.folds.purge, "", *row))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def source_records(corpus: Corpus, labels: Labels) -> NDArray[np.int64]:
+    """(d+1, m) gold records of a capability in the tasks of all other domains: n_c when a domain is held out."""
+    counts = labels.domain_counts(corpus)
+    total = np.asarray(labels.gold.astype(np.int64).sum(axis=0)).ravel()
+    return np.vstack([total[None, :] - counts, total[None, :]])
+
+
+def _view_rows(
+    manifest: Manifest,
+    corpus: Corpus,
+    *,
+    variant: _Variant,
+    view: str,
+    records: NDArray[np.int64],
+    flags: TaskFlags,
+) -> Iterator[Row]:
+    yield from _list_rows(manifest, corpus, variant=variant, flags=flags)
+    yield from _role_rows(manifest, corpus, records=records)
+    yield from _miner_rows(manifest)
+    suspects = variant.suspects[view]
+    negatives = ~manifest.positive
+    for name, flag in (("same operation and arguments", suspects.same_operation), ("near text", suspects.near_text)):
+        yield "duplicates", name, "negatives flagged", float(flag.sum()), int(negatives.sum())
+        yield "duplicates", name, "share of negatives", _mean(flag[negatives]), int(negatives.sum())
+    yield from _shortcut_rows(manifest, corpus, variant=variant, records=records)
+
+
+def _list_rows(manifest: Manifest, corpus: Corpus, *, variant: _Variant, flags: TaskFlags) -> Iterator[Row]:
+    n = manifest.tasks.size
+    held = variant.fold.labels.rows.size
+    scored = _scored_domains(manifest, corpus, fold=variant.fold)
+    yield "lists", "tasks", "with a list", float(n), held
+    for reason, count in manifest.skipped.items():
+        yield "lists", "tasks", f"skipped: {reason}", float(count), held
+    yield "lists", "targets", "with a list", float(np.unique(corpus.task_domain[manifest.tasks]).size), held
+    yield "lists", "targets", "scored", float(scored.size), held
+    for name, statistic in (("mean", np.mean), ("min", np.min), ("max", np.max)):
+        yield "lists", "length", name, float(statistic(manifest.lengths)) if n else float("nan"), n
+    given = (manifest.miner & MINER_BITS["given"]) > 0
+    index = np.repeat(np.arange(n), manifest.lengths)
+    with_given = np.bincount(index[given], minlength=n) > 0
+    yield "lists", "given candidates", "share of lists with any", _mean(with_given), n
+    yield "lists", "name-free", "share of tasks", _mean(flags.name_free[manifest.tasks]), n
+    yield "lists", "no partial schema", "share of tasks", _mean(flags.no_partial_schema[manifest.tasks]), n
+
+
+def _role_rows(manifest: Manifest, corpus: Corpus, *, records: NDArray[np.int64]) -> Iterator[Row]:
+    n_source = records[corpus.task_domain[manifest.task_of], manifest.capability]
+    documented = np.bincount(
+        corpus.endpoint_capability,
+        weights=np.array([bool(e.required_arguments) for e in corpus.endpoints], np.float64),
+        minlength=corpus.n_capabilities,
+    )
+    length = np.array([len(t) for t in corpus.capability_texts], np.float64)
+    features: Mapping[str, NDArray[np.float64]] = {
+        "endpoints": corpus.endpoint_count.astype(np.float64)[manifest.capability],
+        "share with a required argument": (documented > 0).astype(np.float64)[manifest.capability],
+        "text length": length[manifest.capability],
+        "partial schema": corpus.partial_schema.astype(np.float64)[manifest.capability],
+        "source records": n_source.astype(np.float64),
+        "any source record": (n_source > 0).astype(np.float64),
+    }
+    for code, role in enumerate(ROLES):
+        mask = manifest.role == code
+        yield "roles", role, "share of candidates", _mean(mask), int(mask.size)
+        if mask.any():
+            for name, values in features.items():
+                yield "roles", role, name, float(values[mask].mean()), int(mask.sum())
+
+
+def _miner_rows(manifest: Manifest) -> Iterator[Row]:
+    for code, role in enumerate(ROLES[2:], start=2):
+        mask = manifest.role == code
+        for miner in ("bm25", "dense", "category"):
+            share = (manifest.miner[mask] & MINER_BITS[miner]) > 0
+            if share.size:
+                yield "miners", role, f"proposed by {miner}", _mean(share), int(share.size)
+
+
+def _shortcut_rows(
+    manifest: Manifest, corpus: Corpus, *, variant: _Variant, records: NDArray[np.int64]
+) -> Iterator[Row]:
+    """Macro NDCG@5 over scored domains of rankings that never read the task."""
+    task, capability = manifest.task_of, manifest.capability
+    n_source = records[corpus.task_domain[task], capability]
+    noise = keyed_hash(seed_of("artefacts"), corpus.task_hash[task], corpus.capability_hash[capability])
+    rankings: Mapping[str, Callable[[], NDArray[np.float64]]] = {
+        "popularity": lambda: np.log1p(n_source),
+        "evidence presence": lambda: (n_source > 0).astype(np.float64),
+        "evidence absence": lambda: (n_source == 0).astype(np.float64),
+        "endpoint count": lambda: corpus.endpoint_count[capability].astype(np.float64),
+        "keyed hash": lambda: uniform(noise),
+    }
+    domains = _scored_domains(manifest, corpus, fold=variant.fold)
+    n = int(np.isin(corpus.task_domain[manifest.tasks], domains).sum())
+    if not n:
+        return
+    for name, scores in rankings.items():
+        values = evaluate_lists(scores(), manifest.positive, offsets=manifest.offsets, measures=[MEASURE])
+        yield "shortcuts", name, MEASURE, _macro(values.values[MEASURE], manifest, corpus, domains=domains), n
+    n_gold = np.add.reduceat(manifest.positive.astype(np.int64), manifest.offsets[:-1])
+    chance = expected_random(manifest.lengths, n_gold, measures=[MEASURE]).values[MEASURE]
+    yield "shortcuts", "random (expected)", MEASURE, _macro(chance, manifest, corpus, domains=domains), n
+
+
+def _fold_rows(folds: FoldTable, corpus: Corpus) -> Iterator[Row]:
+    """Purge statistics and how unseen the targets are."""
+    sources = (folds.role != TASK_ROLES.index("test")).sum(axis=1)
+    for code, role in enumerate(TASK_ROLES):
+        if role == "test":
+            continue
+        share = (folds.role == code).sum(axis=1) / np.maximum(sources, 1)
+        yield "purge", role, "mean share of source tasks", float(share.mean()), len(folds.targets)
+        yield "purge", role, "smallest share of source tasks", float(share.min()), len(folds.targets)
+        yield "purge", role, "largest share of source tasks", float(share.max()), len(folds.targets)
+
+
+def _scored_domains(manifest: Manifest, corpus: Corpus, *, fold: Fold) -> NDArray[np.int64]:
+    domains = np.unique(corpus.task_domain[manifest.tasks])
+    available = fold.available.sum(axis=1)
+    return domains[(domains >= 0) & (available[domains] >= fold.rules.min_available)]
+
+
+def _macro(
+    values: NDArray[np.float64], manifest: Manifest, corpus: Corpus, *, domains: NDArray[np.int64]
+) -> float:
+    domain = corpus.task_domain[manifest.tasks]
+    return float(np.mean([values[domain == d].mean() for d in domains]))
+
+
+def _mean(values: NDArray[np.bool_]) -> float:
+    return float(values.mean()) if values.size else float("nan")

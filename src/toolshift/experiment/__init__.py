@@ -1,0 +1,1 @@
+"""Experiments: compose the stages, run what is missing, leave run folders and tables behind."""

@@ -1,0 +1,71 @@
+"""What a command asks for: one run per (variant, model), each with an identity that names its folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolshift.runs.files import stable_hash
+from toolshift.runs.ledger import HASH_LENGTH, RunFolder
+from toolshift.settings.axes import expand_axes
+from toolshift.settings.schema import ModelSettings, Settings
+from toolshift.settings.tree import as_mapping
+
+# How and where a run is computed, and what it is printed beside, is not what it computes.
+NOT_IDENTITY = ("paths", "runtime", "tracking", "compare", "models", "reference", "data.root", "data.cache")
+# Runs that differ in these alone stand in one table.
+TABLE_AXES = ("view.universe", "view.miner", "protocol.purge")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One model under one variant."""
+
+    settings: Settings
+    model: ModelSettings
+    identity: Mapping[str, Any]
+    folder: RunFolder
+    family: str
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds to score: all for a stochastic row, the first one otherwise."""
+        return self.settings.seeds if self.model.stochastic else self.settings.seeds[:1]
+
+
+def plan_runs(settings: Settings, *, overridden_keys: Sequence[str], fingerprints: Mapping[str, str]) -> list[PlannedRun]:
+    """Every run of a command, variants slowest.
+
+    fingerprints: data and encoder fingerprints that belong to the identity of each run.
+    """
+    runs: list[PlannedRun] = []
+    for variant in expand_axes(settings, overridden_keys):
+        for model in variant.models.values():
+            identity = run_identity(variant, model, fingerprints=fingerprints)
+            folder = RunFolder.of(Path(variant.paths.outputs), variant.name, identity)
+            family = family_of(identity)
+            runs.append(PlannedRun(settings=variant, model=model, identity=identity, folder=folder, family=family))
+    return runs
+
+
+def run_identity(settings: Settings, model: ModelSettings, *, fingerprints: Mapping[str, str]) -> dict[str, Any]:
+    """The resolved config of one run without paths and runtime, plus data fingerprints."""
+    config = as_mapping(settings, without=NOT_IDENTITY)
+    config["evaluation"].pop("export_trec")
+    if settings.encoder.params.get("device") is not None:
+        config["encoder"]["params"].pop("device")
+    config["model"] = as_mapping(dataclasses.replace(model))
+    config["fingerprints"] = dict(sorted(fingerprints.items()))
+    return config
+
+
+def family_of(identity: Mapping[str, Any]) -> str:
+    """Hash of an identity without model and table axes: equal for the runs of one table."""
+    config = {key: value for key, value in identity.items() if key != "model"}
+    for axis in TABLE_AXES:
+        group, name = axis.split(".")
+        config[group] = {k: v for k, v in config[group].items() if k != name}
+    return stable_hash(config)[:HASH_LENGTH]

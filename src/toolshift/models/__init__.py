@@ -1,0 +1,1 @@
+"""Rankers behind one interface: ``fit`` on source contexts, ``score`` for (task, capability) pairs."""

@@ -1,0 +1,271 @@
+"""Label-free features of (task, capability) pairs, computed once per pair and shared by all methods and folds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from toolshift.data.records import COARSE_TYPES
+from toolshift.text.cache import EmbeddingCache
+from toolshift.text.lexical import Bm25
+from toolshift.text.spans import detected_types, identifier_words, spans
+from toolshift.views.corpus import Corpus, Rows
+
+Values = NDArray[np.float64]
+_CHUNK_TASKS = 256
+_CHUNK_PAIRS = 65_536
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """p distinct (task, capability) row pairs, ascending by task, then capability."""
+
+    task: Rows
+    capability: Rows
+
+    def __len__(self) -> int:
+        """Number of pairs."""
+        return int(self.task.size)
+
+    def take(self, index: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Pairs:
+        """A part of the pairs."""
+        return Pairs(task=self.task[index], capability=self.capability[index])
+
+
+class PairCache:
+    """Memo of one float64 feature over distinct pairs; what is missing is computed in one call."""
+
+    def __init__(self, compute: Callable[[Pairs], Values], *, n_capabilities: int) -> None:
+        self._compute = compute
+        self._m = n_capabilities
+        self._keys = np.zeros(0, np.int64)
+        self._values = np.zeros(0, np.float64)
+
+    def __call__(self, pairs: Pairs) -> Values:
+        """(p,) values of the feature."""
+        keys = pairs.task * self._m + pairs.capability
+        missing = np.setdiff1d(keys, self._keys)
+        if missing.size:
+            fresh = self._compute(Pairs(task=missing // self._m, capability=missing % self._m))
+            merged = np.concatenate([self._keys, missing])
+            order = np.argsort(merged, kind="stable")
+            self._keys, self._values = merged[order], np.concatenate([self._values, fresh])[order]
+        return self._values[np.searchsorted(self._keys, keys)]
+
+
+@dataclass(kw_only=True)
+class FeatureBank:
+    """Lazy features of one corpus under one encoder.
+
+    task_vectors: (n, d), capability_vectors: (m, d) unit rows. ``cache`` yields vectors of further texts.
+    """
+
+    corpus: Corpus
+    cache: EmbeddingCache
+    task_vectors: NDArray[np.float32]
+    capability_vectors: NDArray[np.float32]
+    bm25_index: Callable[[float, float], Bm25]
+    _memo: dict[tuple[object, ...], PairCache] = field(default_factory=dict, repr=False)
+    _tables: dict[Callable[[Corpus], Values], Values] = field(default_factory=dict, repr=False)
+
+    def per_capability(self, compute: Callable[[Corpus], Values]) -> Values:
+        """A label-free table over the m capabilities, computed once per corpus."""
+        if compute not in self._tables:
+            self._tables[compute] = compute(self.corpus)
+        return self._tables[compute]
+
+    def cosine(self, pairs: Pairs) -> Values:
+        """(p,) cosine of the public task and capability texts."""
+        return self._cached(("cosine",), self._cosine)(pairs)
+
+    def bm25(self, pairs: Pairs, *, k1: float, b: float) -> Values:
+        """(p,) BM25 of the capability text for the task text, whole-library statistics."""
+        return self._cached(("bm25", k1, b), lambda p: self._bm25(p, k1=k1, b=b))(pairs)
+
+    def library_rank(self, pairs: Pairs, *, by: str) -> Values:
+        """(p,) one-based rank of the capability among the whole library for the task, by ``semantic_cosine`` or
+        ``bm25``; equal scores share the best rank; infinity where BM25 does not retrieve it (no common word)."""
+        return self._cached(("rank", by), lambda p: self._library_rank(p, by=by))(pairs)
+
+    def schema_match(self, pairs: Pairs, *, pool: int, operation: bool) -> Values:
+        """(p,) best endpoint of the operation-retrieved pool (baselines.md section 1, Endpoint Schema Match)."""
+        compute = SchemaMatch(bank=self, pool=pool, operation=operation)
+        return self._cached(("schema", pool, operation), compute)(pairs)
+
+    def _cached(self, key: tuple[object, ...], compute: Callable[[Pairs], Values]) -> PairCache:
+        if key not in self._memo:
+            self._memo[key] = PairCache(compute, n_capabilities=self.corpus.n_capabilities)
+        return self._memo[key]
+
+    def _cosine(self, pairs: Pairs) -> Values:
+        result = np.empty(len(pairs), np.float64)
+        for start in range(0, len(pairs), _CHUNK_PAIRS):
+            part = pairs.take(slice(start, start + _CHUNK_PAIRS))
+            left, right = self.task_vectors[part.task], self.capability_vectors[part.capability]
+            result[start : start + _CHUNK_PAIRS] = np.einsum("pd,pd->p", left, right, dtype=np.float64)
+        return result
+
+    def _bm25(self, pairs: Pairs, *, k1: float, b: float) -> Values:
+        tasks, local = np.unique(pairs.task, return_inverse=True)
+        queries = [self.corpus.task_texts[t] for t in tasks]
+        scores = self.bm25_index(k1, b).pairs(queries, query_index=local, doc_index=pairs.capability)
+        return np.asarray(scores, np.float64)
+
+    def _library_rank(self, pairs: Pairs, *, by: str) -> Values:
+        score = {"semantic_cosine": self._dense_scores, "bm25": self._lexical_scores}[by]
+        result = np.empty(len(pairs), np.float64)
+        for tasks, where in task_chunks(pairs.task):
+            table = score(tasks)
+            local = np.searchsorted(tasks, pairs.task[where])
+            own = table[local, pairs.capability[where]]
+            ascending = np.sort(table, axis=1)
+            width = table.shape[1]
+            for i in range(tasks.size):
+                mine = local == i
+                above = width - np.searchsorted(ascending[i], own[mine], side="right")
+                result[where][mine] = above + 1.0
+            if by == "bm25":
+                result[where][own <= 0] = np.inf
+        return result
+
+    def _dense_scores(self, tasks: Rows) -> NDArray[np.float32]:
+        return self.task_vectors[tasks] @ np.asarray(self.capability_vectors).T
+
+    def _lexical_scores(self, tasks: Rows) -> NDArray[np.float32]:
+        index = self.bm25_index(1.5, 0.75)
+        return np.asarray(index.score_matrix([self.corpus.task_texts[t] for t in tasks]))
+
+
+def task_chunks(task: Rows) -> Iterator[tuple[Rows, slice]]:
+    """Chunks of pairs ascending by task: (distinct task rows, slice of the pairs)."""
+    tasks, first = np.unique(task, return_index=True)
+    bounds = np.append(first, task.size)
+    for start in range(0, tasks.size, _CHUNK_TASKS):
+        stop = min(start + _CHUNK_TASKS, tasks.size)
+        yield tasks[start:stop], slice(int(bounds[start]), int(bounds[stop]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaMatch:
+    """Endpoint Schema Match: h_j = (cos(x_t, x_op_j) + m^a A_j + m^y Y_j) / (1 + m^a + m^y), score = max_j h_j over
+    the ``pool`` endpoints with the largest cos(x_t, x_op_j) [R].
+
+    A and Y are the argument and type evidence of tact.md section 3.3 with the whole task as the only requirement;
+    a capability without endpoints falls back to the cosine of the public texts. ``operation=False`` leaves the
+    operation term out (the literal reading); an endpoint without a schema then scores its operation cosine.
+    """
+
+    bank: FeatureBank
+    pool: int
+    operation: bool
+
+    def __call__(self, pairs: Pairs) -> Values:
+        """(p,) scores."""
+        texts = [self.bank.corpus.task_texts[t] for t in np.unique(pairs.task)]
+        self.bank.cache.ensure([s for t in texts for s in requirement_spans(t)])
+        capabilities = np.unique(pairs.capability)
+        parts = _Endpoints.of(self.bank, capabilities)
+        result = np.empty(len(pairs), np.float64)
+        for tasks, where in task_chunks(pairs.task):
+            operation, value = parts.evidence(tasks, bank=self.bank, operation=self.operation)
+            local = np.searchsorted(tasks, pairs.task[where])
+            place = np.searchsorted(capabilities, pairs.capability[where])
+            result[where] = self._best(operation, value, local=local, place=place, parts=parts)
+        bare = self.bank.corpus.endpoint_count[pairs.capability] == 0
+        result[bare] = self.bank.cosine(pairs.take(bare))
+        return result
+
+    def _best(
+        self, operation: NDArray[np.float32], value: NDArray[np.float32], *, local: Rows, place: Rows, parts: _Endpoints
+    ) -> Values:
+        count = parts.count[place]
+        pair = np.repeat(np.arange(place.size), count)
+        within = np.arange(pair.size) - np.repeat(np.cumsum(count) - count, count)
+        column = parts.offsets[place][pair] + within
+        order = np.lexsort((within, -operation[local[pair], column], pair))
+        in_pool = order[within < self.pool]
+        best = np.full(place.size, -np.inf)
+        np.maximum.at(best, pair[in_pool], value[local[pair[in_pool]], column[in_pool]].astype(np.float64))
+        return best
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Endpoints:
+    """Endpoints of some capabilities with their vectors and required arguments. q endpoints, r argument names.
+
+    offsets, count: (c,) packed position and number of each capability's endpoints. operation: (q, d). names: (r, d).
+    argument: (q, r) rows sum to 1 where an endpoint requires arguments. typed: (q, len(COARSE_TYPES)) likewise.
+    """
+
+    offsets: Rows
+    count: Rows
+    operation: NDArray[np.float32]
+    names: NDArray[np.float32]
+    argument: sparse.csr_matrix
+    typed: NDArray[np.float32]
+    has_argument: NDArray[np.bool_]
+    has_type: NDArray[np.bool_]
+
+    @staticmethod
+    def of(bank: FeatureBank, capabilities: Rows) -> _Endpoints:
+        corpus = bank.corpus
+        count = corpus.endpoint_count[capabilities]
+        rows = [i for c, k in zip(capabilities, count, strict=True) for i in _span(corpus.endpoint_offsets[c], k)]
+        endpoints = [corpus.endpoints[i] for i in rows]
+        required = [[(identifier_words(a.name) or a.name, a.type) for a in e.required_arguments] for e in endpoints]
+        names = sorted({name for args in required for name, _ in args})
+        code, kind = {n: i for i, n in enumerate(names)}, {t: i for i, t in enumerate(COARSE_TYPES)}
+        triples = [(i, code[n], kind[t], 1.0 / len(args)) for i, args in enumerate(required) for n, t in args]
+        i, n, t, w = (np.array(x) for x in zip(*triples, strict=True)) if triples else (np.zeros(0, int),) * 4
+        argument = sparse.csr_matrix((w, (i, n)), shape=(len(rows), max(len(names), 1)), dtype=np.float32)
+        typed = np.zeros((len(rows), len(COARSE_TYPES)), np.float32)
+        np.add.at(typed, (i, t), w)
+        known = typed.sum(axis=1) - typed[:, kind["unknown"]] > 0
+        typed[:, kind["unknown"]] = 0.0
+        return _Endpoints(
+            offsets=np.cumsum(count) - count,
+            count=count,
+            operation=bank.cache.rows([e.text for e in endpoints]),
+            names=bank.cache.rows(names or [""]),
+            argument=argument,
+            typed=typed,
+            has_argument=np.array([bool(a) for a in required], bool),
+            has_type=known,
+        )
+
+    def evidence(
+        self, tasks: Rows, *, bank: FeatureBank, operation: bool
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """(t, q) operation cosine and (t, q) combined evidence h."""
+        texts = [bank.corpus.task_texts[t] for t in tasks]
+        cosine = bank.task_vectors[tasks] @ self.operation.T
+        named = self._argument_scores(texts, bank=bank)
+        a = np.asarray((self.argument @ named.T).T, np.float32)
+        kinds = np.array([[k in detected_types(x) for k in COARSE_TYPES] for x in texts], np.float32)
+        y = kinds @ self.typed.T
+        masks = self.has_argument.astype(np.float32) + self.has_type
+        weight = masks + (1.0 if operation else 0.0)
+        total = a * self.has_argument + y * self.has_type + (cosine if operation else 0.0)
+        return cosine, np.where(weight > 0, total / np.maximum(weight, 1.0), cosine).astype(np.float32)
+
+    def _argument_scores(self, texts: list[str], *, bank: FeatureBank) -> NDArray[np.float32]:
+        """(t, r) best non-negative cosine of each argument name with a span of the task."""
+        groups = [requirement_spans(t) for t in texts]
+        vectors = bank.cache.rows([s for g in groups for s in g])
+        similarity = np.maximum(vectors @ self.names.T, 0.0)
+        starts = np.concatenate([[0], np.cumsum([len(g) for g in groups])[:-1]])
+        return np.maximum.reduceat(similarity, starts, axis=0)
+
+
+def requirement_spans(text: str) -> tuple[str, ...]:
+    """Spans that an argument name is compared with; never empty."""
+    return spans(text) or (text,)
+
+
+def _span(start: int, count: int) -> range:
+    return range(int(start), int(start) + int(count))

@@ -1,0 +1,1 @@
+"""Leaf: run identity, ledger, seeds by name, files written atomically, environment capture, progress."""

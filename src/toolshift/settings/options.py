@@ -1,0 +1,96 @@
+"""The files below ``conf/``: which groups and options exist, and what an option's own file says.
+
+An option's file is the schema of its open mappings: ``conf/model/bm25.yaml`` lists the parameters of ``bm25``, and
+an experiment or a command line may change their values but neither their names nor their types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import OmegaConf
+
+from toolshift.settings.convert import from_mapping
+from toolshift.settings.errors import ConfigError
+from toolshift.settings.nearest import suggestion
+from toolshift.settings.schema import ModelSettings, TableSettings
+
+# Read by `load_table_spec` when tables are written; not part of a run's config.
+_NOT_COMPOSED = ("tables",)
+
+
+def conf_folder() -> Path:
+    """The project's ``conf/`` folder.
+
+    Raises:
+        ConfigError: if the package was installed without the repository around it.
+    """
+    folder = Path(__file__).resolve().parents[3] / "conf"
+    if not folder.is_dir():
+        raise ConfigError(f"no folder {folder}: install the project in editable mode from its repository (make setup)")
+    return folder
+
+
+@cache
+def groups(folder: Path) -> Mapping[str, tuple[str, ...]]:
+    """Config group -> its options, both sorted."""
+    return {
+        group.name: tuple(sorted(file.stem for file in group.glob("*.yaml")))
+        for group in sorted(folder.iterdir())
+        if group.is_dir() and group.name not in _NOT_COMPOSED
+    }
+
+
+def option_body(folder: Path, group: str, option: str) -> Mapping[str, Any] | None:
+    """The unresolved content of ``conf/<group>/<option>.yaml``, or None where there is no such file."""
+    file = folder / group / f"{option}.yaml"
+    return _read(file, file.stat().st_mtime_ns) if file.is_file() else None
+
+
+@cache
+def _read(file: Path, _modified: int) -> Mapping[str, Any]:
+    """Once per process and state of the file."""
+    body = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+    return cast("Mapping[str, Any]", body) if isinstance(body, dict) else {}
+
+
+def model_names(folder: Path) -> tuple[str, ...]:
+    """Models that have a file of their own; presets (files that only list others) are left out."""
+    return tuple(name for name in groups(folder)["model"] if "target" in (option_body(folder, "model", name) or {}))
+
+
+def load_model(name: str, *, folder: Path | None = None) -> ModelSettings:
+    """The settings of a model as its file gives them, for methods built on other rows.
+
+    Raises:
+        ConfigError: if there is no such model.
+    """
+    folder = folder or conf_folder()
+    known = model_names(folder)
+    if name not in known:
+        raise ConfigError(f"no model {name!r} in conf/model{suggestion(name, known)}")
+    return from_mapping(ModelSettings, option_body(folder, "model", name), where=f"conf/model/{name}.yaml")
+
+
+def load_table_spec(name: str, *, folder: Path | None = None) -> TableSettings:
+    """Read ``conf/tables/<name>.yaml``.
+
+    Raises:
+        ConfigError: if the file is absent, or has unknown, missing or ill-typed keys or values out of range.
+    """
+    folder = folder or conf_folder()
+    known = sorted(file.stem for file in (folder / "tables").glob("*.yaml"))
+    if name not in known:
+        raise ConfigError(f"no table {name!r} in conf/tables{suggestion(name, known)}")
+    where = f"conf/tables/{name}.yaml"
+    spec = from_mapping(TableSettings, option_body(folder, "tables", name), where=where)
+    problems = [
+        f"{where}: {key} must lie between 0 and 1" for key in ("alpha", "power") if not 0 < getattr(spec, key) < 1
+    ]
+    problems += [f"{where}: name must be {name!r}, as the file"] * (spec.name != name)
+    if problems:
+        raise ConfigError(problems)
+    return spec

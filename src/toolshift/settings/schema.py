@@ -1,0 +1,207 @@
+"""The settings of a run: one frozen dataclass per config group. Field names are the keys of the YAML files.
+
+Every key must be present in the composed config: defaults live in ``conf/`` alone, so that a run's ``config.yaml``
+shows each value. Only the mappings named ``params``, ``grid`` and ``options`` are open; their keys are those of the
+option's own YAML file (``toolshift.settings.options``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Universe = Literal["domain", "judged", "library"]
+Miner = Literal["union", "dense", "bm25", "category"]
+Purge = Literal["none", "gold", "near"]
+Slice = Literal["all", "name_free", "no_partial_schema", "no_duplicates", "miner"]
+Params = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSettings:
+    """Where records come from. ``root`` is the folder that holds ``<dataset>/`` in the upstream layout."""
+
+    source: Literal["sample", "real"]
+    root: str | None
+    strict: bool
+    cache: str
+    sample_size: Literal["tiny"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetSettings:
+    """One dataset: its adapter (``module:function``), which unit is ranked, and the adapter's options."""
+
+    name: str
+    target: str
+    unit: Literal["capability", "endpoint"]
+    options: Params
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderSettings:
+    """A text encoder. More truncated texts than ``max_truncated_share`` (0 to 1) stop the run."""
+
+    name: str
+    target: str
+    params: Params
+    max_truncated_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRecipe:
+    """How the lists of one view are composed: the recipe (``module:function``) and its parameters."""
+
+    target: str
+    params: Params
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSettings:
+    """Candidate lists (spec/validity.md, sections 1, 2 and 5).
+
+    ``length`` is the target length of a list, ``hard`` the most candidates of one hard role in it, ``top`` how deep
+    each miner looks, ``min_available`` the least number of available capabilities of a scored cell.
+    """
+
+    universe: Universe
+    miner: Miner
+    length: int
+    hard: int
+    top: int
+    seed: int
+    min_available: int
+    duplicate_cosine: float
+    argument_overlap: float
+    views: Mapping[str, ViewRecipe]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtocolSettings:
+    """Which tasks are train, select or test; ``purge`` removes source tasks too close to the target."""
+
+    name: str
+    target: str
+    purge: Purge
+    near_cosine: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """One table row: the class (``module:Class``), its parameters, and the values selection may choose from.
+
+    ``stochastic`` models run once per seed, the others once.
+    """
+
+    name: str
+    target: str
+    params: Params
+    grid: Mapping[str, tuple[Any, ...]]
+    stochastic: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionSettings:
+    """The rule that chooses hyperparameters on source data; ``none`` until a trained model exists."""
+
+    name: Literal["none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSettings:
+    """Measures and statistics (spec/metrics_and_statistics.md, spec/validity.md section 8)."""
+
+    measures: tuple[str, ...]
+    ties: Literal["expected", "hashed", "trec"]
+    replicates: int
+    confidence: float
+    seed: int
+    min_tasks: int
+    slices: tuple[Slice, ...]
+    export_trec: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSettings:
+    """How, not what, is computed: never part of a run's hash."""
+
+    device: Literal["cpu", "cuda"]
+    max_pairs_in_memory: int
+    on_error: Literal["continue", "stop"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackingSettings:
+    """An experiment tracker beside the run folder; the tables never read from it."""
+
+    name: Literal["none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebugSettings:
+    """Limits for a quick run; None is no limit.
+
+    ``replicates`` reaches the run only through ``evaluation.replicates``, which ``debug=tiny`` sets to it.
+    """
+
+    name: str
+    max_tasks: int | None
+    max_targets: int | None
+    replicates: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathSettings:
+    """Where results go, relative to the working directory; never part of a run's hash."""
+
+    outputs: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One experiment, fully resolved and checked.
+
+    ``compare`` maps a dotted key to the values that are computed and printed side by side (``expand_axes``).
+    ``models`` holds every requested row and always the ``reference``, in the order of the config.
+    """
+
+    name: str
+    seeds: tuple[int, ...]
+    reference: str
+    compare: Mapping[str, tuple[Any, ...]]
+    data: DataSettings
+    dataset: DatasetSettings
+    encoder: EncoderSettings
+    view: ViewSettings
+    protocol: ProtocolSettings
+    models: Mapping[str, ModelSettings]
+    selection: SelectionSettings
+    evaluation: EvaluationSettings
+    runtime: RuntimeSettings
+    tracking: TrackingSettings
+    debug: DebugSettings
+    paths: PathSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings:
+    """What a table tests and when it may speak of a result; committed before the first real run (validity.md 8).
+
+    ``minimal_effect_pp`` and ``artefact_margin_pp`` are percentage points. Fewer targets than ``min_targets`` or
+    less ``power`` than asked give the verdict ``inconclusive``.
+    """
+
+    name: str
+    title: str
+    holm_family: tuple[str, ...]
+    alpha: float
+    power: float
+    minimal_effect_pp: float
+    min_targets: int
+    verdict_universe: Universe
+    verdict_purge: Purge
+    verdict_slice: Slice
+    placebo: str
+    artefact_control: str
+    artefact_margin_pp: float

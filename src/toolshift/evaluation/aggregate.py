@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from toolshift.evaluation.bootstrap import PointEstimates, Scheme, point_estimates, scheme_for, transfer_bootstrap
 from toolshift.evaluation.compare import (
+    ZERO,
     Differences,
     differences,
     holm_by_family,
@@ -494,7 +495,7 @@ def _difference(analysis: Analysis, cell: int, reference: int) -> Differences:
 def _signs(analysis: Analysis, cell: int, reference: int, *, measure: int) -> str:
     delta = analysis.target_means(cell, measure=measure) - analysis.target_means(reference, measure=measure)
     delta = delta[~np.isnan(delta)]
-    return f"difference positive in {int((delta > 0).sum())} of {len(delta)} targets"
+    return f"difference positive in {int((delta > ZERO).sum())} of {len(delta)} targets"
 
 
 def _gain_row(analysis: Analysis, cells: Ints, *, measure: int) -> dict[str, object]:

@@ -170,9 +170,7 @@ def _scored_domains(manifest: Manifest, corpus: Corpus, *, fold: Fold) -> NDArra
     return domains[(domains >= 0) & (available[domains] >= fold.rules.min_available)]
 
 
-def _macro(
-    values: NDArray[np.float64], manifest: Manifest, corpus: Corpus, *, domains: NDArray[np.int64]
-) -> float:
+def _macro(values: NDArray[np.float64], manifest: Manifest, corpus: Corpus, *, domains: NDArray[np.int64]) -> float:
     domain = corpus.task_domain[manifest.tasks]
     return float(np.mean([values[domain == d].mean() for d in domains]))
 

@@ -62,18 +62,20 @@ def differences(replicates: ArrayLike, *, estimate: ArrayLike, confidence: float
         raise ValueError(f"replicates must be (B, n) and estimate (n,), got {drawn.shape} and {delta.shape}")
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be inside (0, 1), got {confidence}")
-    drawn = np.where(np.abs(drawn) < ZERO, 0.0, drawn)
     delta = np.where(np.abs(delta) < ZERO, 0.0, delta)
-    low, high = _percentiles(drawn, confidence=confidence)
-    used = np.count_nonzero(~np.isnan(drawn), axis=0)
-    not_greater, not_less = np.count_nonzero(drawn <= 0, axis=0), np.count_nonzero(drawn >= 0, axis=0)
+    ordered = np.ascontiguousarray(drawn.T)
+    ordered[np.abs(ordered) < ZERO] = 0.0
+    ordered.sort(axis=1)  # undefined replicates end up last
+    used = ordered.shape[1] - np.count_nonzero(np.isnan(ordered), axis=1)
+    not_greater, not_less = np.count_nonzero(ordered <= 0, axis=1), np.count_nonzero(ordered >= 0, axis=1)
+    tail = (1.0 - confidence) / 2.0
     return Differences(
         delta=delta,
-        low=low,
-        high=high,
+        low=_quantile(ordered, used, tail),
+        high=_quantile(ordered, used, 1.0 - tail),
         p_value=two_sided_p(not_greater, not_less, n=used),
         p_not_greater=np.divide(not_greater, used, out=np.full(len(used), np.nan), where=used > 0),
-        standard_error=_standard_error(drawn, used),
+        standard_error=_standard_error(ordered, used),
     )
 
 
@@ -202,19 +204,19 @@ def cluster_ratio(
     return Interval(estimate=float(top.sum() / bottom.sum()), low=float(low), high=float(high))
 
 
-def _percentiles(drawn: Floats, *, confidence: float) -> tuple[Floats, Floats]:
-    tail = 50.0 * (1.0 - confidence)
-    out = np.full((2, drawn.shape[1]), np.nan)
-    for i in range(drawn.shape[1]):
-        column = drawn[:, i]
-        column = column[~np.isnan(column)]
-        if column.size:
-            out[:, i] = np.percentile(column, [tail, 100.0 - tail])
-    return out[0], out[1]
+def _quantile(ordered: Floats, used: Ints, share: float) -> Floats:
+    """Linearly interpolated quantile of the first ``used`` entries of each sorted row, (n,); NaN for none."""
+    at = share * np.maximum(used - 1, 0)
+    below = np.floor(at).astype(np.int64)
+    above = np.minimum(below + 1, np.maximum(used - 1, 0))
+    row = np.arange(len(ordered))
+    return ordered[row, below] + (at - below) * (ordered[row, above] - ordered[row, below])
 
 
-def _standard_error(drawn: Floats, used: Ints) -> Floats:
-    out = np.full(drawn.shape[1], np.nan)
-    several = used > 1
-    out[several] = np.nanstd(drawn[:, several], axis=0, ddof=1)
+def _standard_error(ordered: Floats, used: Ints) -> Floats:
+    out = np.full(len(ordered), np.nan)
+    whole = (used == ordered.shape[1]) & (used > 1)
+    out[whole] = ordered[whole].std(axis=1, ddof=1)
+    for i in np.flatnonzero(~whole & (used > 1)):
+        out[i] = ordered[i, : used[i]].std(ddof=1)
     return out

@@ -31,13 +31,30 @@ HARD_ROLES = (2, 3)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TargetLists:
-    """The frozen lists of one target in one view. ``scored`` is False for a cell with too few capabilities."""
+class ViewLists:
+    """The frozen lists of one view over all targets, n lists.
 
-    target: str
+    targets: names. target: (n,) position in ``targets``. scored: (n,) False where the cell has too few capabilities.
+    """
+
     manifest: Manifest
     suspects: Suspects
-    scored: bool
+    targets: tuple[str, ...]
+    target: NDArray[np.int64]
+    scored: NDArray[np.bool_]
+
+    def keep(self, candidates: NDArray[np.bool_]) -> ViewLists:
+        """Drop single candidates, mask (N,); lists without a positive or a negative left go too."""
+        manifest = self.manifest.filter(candidates)
+        alive = np.isin(self.manifest.tasks, manifest.tasks)
+        inside = candidates & np.repeat(alive, self.manifest.lengths)
+        return ViewLists(
+            manifest=manifest,
+            suspects=self.suspects.take(inside),
+            targets=self.targets,
+            target=self.target[alive],
+            scored=self.scored[alive],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,44 +65,45 @@ class TaskFlags:
     no_partial_schema: NDArray[np.bool_]
 
 
-def target_pairs(lists: Sequence[TargetLists], corpus: Corpus) -> Pairs:
-    """The distinct pairs of a target over all its views, so that a shared pair is scored once."""
+def distinct_pairs(lists: Sequence[ViewLists], corpus: Corpus) -> Pairs:
+    """The distinct pairs over all views, so that a shared pair is scored once."""
     keys = [corpus.pair_key(one.manifest.task_of, one.manifest.capability) for one in lists]
     distinct = np.unique(np.concatenate(keys))
     return Pairs(task=distinct // corpus.n_capabilities, capability=distinct % corpus.n_capabilities)
 
 
-def scores_of(manifest: Manifest, pairs: Pairs, *, scores: NDArray[np.float64], corpus: Corpus) -> NDArray[np.float64]:
-    """(N,) scores of a manifest's candidates, looked up among the scored pairs."""
+def positions(manifest: Manifest, pairs: Pairs, corpus: Corpus) -> NDArray[np.int64]:
+    """(N,) where each candidate of a manifest stands among the distinct pairs.
+
+    Raises:
+        ValueError: if a candidate is not among them.
+    """
     keys = corpus.pair_key(pairs.task, pairs.capability)
     wanted = corpus.pair_key(manifest.task_of, manifest.capability)
     if not contains(keys, wanted).all():
-        raise ValueError(f"{manifest.view}: some candidates of the manifest were not scored")
-    return scores[np.searchsorted(keys, wanted)]
+        raise ValueError(f"{manifest.view}: some candidates of the manifest are not among the scored pairs")
+    return np.searchsorted(keys, wanted)
 
 
 def per_task_values(
-    lists: TargetLists, scores: NDArray[np.float64], *, corpus: Corpus, measures: Sequence[str], ties: Ties
+    lists: ViewLists, scores: NDArray[np.float64], *, corpus: Corpus, measures: Sequence[str], ties: Ties
 ) -> pd.DataFrame:
-    """One row per list: target, view, task_id, n_candidates, n_gold, tied, scored and every measure.
+    """One row per list: target, view, task_row, task_id, n_candidates, n_gold, tied, scored and every measure.
 
     scores: (N,) aligned with the manifest's candidates.
     """
     manifest = lists.manifest
-    if ties == "expected":
-        values = evaluate_lists(scores, manifest.positive, offsets=manifest.offsets, measures=measures)
-    else:
-        values = evaluate_lists(
-            scores,
-            manifest.positive,
-            offsets=manifest.offsets,
-            measures=measures,
-            ties="keys",
-            tie_keys=tie_keys(manifest, corpus, ties=ties),
-        )
+    values = evaluate_lists(
+        scores,
+        manifest.positive,
+        offsets=manifest.offsets,
+        measures=measures,
+        ties="expected" if ties == "expected" else "keys",
+        tie_keys=None if ties == "expected" else tie_keys(manifest, corpus, ties=ties),
+    )
     return pd.DataFrame(
         {
-            "target": lists.target,
+            "target": np.array(lists.targets, dtype=object)[lists.target],
             "view": manifest.view,
             "task_row": manifest.tasks,
             "task_id": [corpus.task_ids[t] for t in manifest.tasks],
@@ -106,16 +124,9 @@ def tie_keys(manifest: Manifest, corpus: Corpus, *, ties: Ties) -> NDArray[np.ge
     return keyed_hash(seed_of("ties"), task, capability)
 
 
-def sliced(lists: TargetLists, name: str) -> tuple[TargetLists, NDArray[np.bool_]]:
-    """The lists of a list-level slice, and which candidates (N,) of the full lists stand in it."""
-    keep = LIST_SLICES[name](lists.manifest, lists.suspects)
-    manifest = lists.manifest.filter(keep)
-    alive = np.repeat(np.isin(lists.manifest.tasks, manifest.tasks), lists.manifest.lengths)
-    keep = keep & alive
-    suspects = Suspects(
-        same_operation=lists.suspects.same_operation[keep], near_text=lists.suspects.near_text[keep]
-    )
-    return TargetLists(target=lists.target, manifest=manifest, suspects=suspects, scored=lists.scored), keep
+def in_slice(lists: ViewLists, name: str) -> NDArray[np.bool_]:
+    """(N,) candidates that a list-level slice keeps; `ViewLists.keep` then drops lists that are no lists any more."""
+    return LIST_SLICES[name](lists.manifest, lists.suspects)
 
 
 def _mined_by(manifest: Manifest, miner: str) -> NDArray[np.bool_]:

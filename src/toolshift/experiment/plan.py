@@ -36,7 +36,9 @@ class PlannedRun:
         return self.settings.seeds if self.model.stochastic else self.settings.seeds[:1]
 
 
-def plan_runs(settings: Settings, *, overridden_keys: Sequence[str], fingerprints: Mapping[str, str]) -> list[PlannedRun]:
+def plan_runs(
+    settings: Settings, *, overridden_keys: Sequence[str], fingerprints: Mapping[str, str]
+) -> list[PlannedRun]:
     """Every run of a command, variants slowest.
 
     fingerprints: data and encoder fingerprints that belong to the identity of each run.

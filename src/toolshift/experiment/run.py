@@ -13,11 +13,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from toolshift.evaluation.artefacts import artefact_rows
-from toolshift.evaluation.per_task import LIST_SLICES, TargetLists, per_task_values, scores_of, sliced, target_pairs
+from toolshift.evaluation.per_task import (
+    LIST_SLICES,
+    ViewLists,
+    distinct_pairs,
+    in_slice,
+    per_task_values,
+    positions,
+)
 from toolshift.experiment.plan import PlannedRun
 from toolshift.experiment.workspace import Variant, Workspace, resolve
 from toolshift.models.base import Ranker, Scorer, Source
@@ -26,7 +32,8 @@ from toolshift.runs.environment import environment, peak_rss_mb
 from toolshift.runs.files import sha256_file, write_json, write_text
 from toolshift.runs.progress import track
 from toolshift.selection.value import source_value
-from toolshift.views.manifest import manifest_table, write_table
+from toolshift.views.corpus import Corpus
+from toolshift.views.manifest import manifest_table, pair_columns, write_table
 
 log = logging.getLogger("toolshift")
 
@@ -41,14 +48,47 @@ class NonFiniteScore(ValueError):
 
 @dataclass
 class ActiveRun:
-    """A planned run while it is being executed."""
+    """A planned run while it is being executed; ``scores``: seed -> (p,) over all distinct pairs of the variant."""
 
     plan: PlannedRun
     ranker: Ranker
+    scores: Mapping[int, NDArray[np.float64]]
     started: float = field(default_factory=time.monotonic)
-    frames: list[pd.DataFrame] = field(default_factory=list)
-    slices: list[pd.DataFrame] = field(default_factory=list)
     error: BaseException | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """What is scored in one variant: the distinct pairs over all targets and views, and where lists find them.
+
+    place: per view (N,) positions of the candidates among the pairs. target: (p,) position of each pair's target.
+    """
+
+    variant: Variant
+    corpus: Corpus
+    pairs: Pairs
+    target: NDArray[np.int64]
+    place: tuple[NDArray[np.int64], ...]
+
+    @staticmethod
+    def of(variant: Variant, corpus: Corpus) -> Board:
+        """Collect the pairs of all lists."""
+        pairs = distinct_pairs(variant.lists, corpus)
+        target = np.zeros(corpus.n_tasks, np.int64)
+        for one in variant.lists:
+            target[one.manifest.tasks] = one.target
+        place = tuple(positions(one.manifest, pairs, corpus) for one in variant.lists)
+        return Board(variant=variant, corpus=corpus, pairs=pairs, target=target[pairs.task], place=place)
+
+    def columns(self, target: int) -> tuple[pa.Table, NDArray[np.int64]]:
+        """(view, task_id, capability_id) rows of a target's lists, and the position of each row among the pairs."""
+        tables, places = [], []
+        for one, place in zip(self.variant.lists, self.place, strict=True):
+            rows = np.repeat(one.target == target, one.manifest.lengths)
+            table = pair_columns(self.corpus, task=one.manifest.task_of[rows], capability=one.manifest.capability[rows])
+            tables.append(table.add_column(0, "view", pa.array([one.manifest.view] * table.num_rows, pa.string())))
+            places.append(place[rows])
+        return pa.concat_tables(tables), np.concatenate(places)
 
 
 def execute(runs: Sequence[PlannedRun], workspace: Workspace, *, command: str) -> list[PlannedRun]:
@@ -60,19 +100,19 @@ def execute(runs: Sequence[PlannedRun], workspace: Workspace, *, command: str) -
     for _, group in groupby(runs, key=_variant_key):
         plans = list(group)
         variant = workspace.variant(plans[0].settings)
-        active = [_begin(plan) for plan in plans]
-        _write_manifests(active, variant, workspace)
-        for target in track(variant.folds.targets, what=_variant_key(plans[0])):
-            lists = variant.target_lists(target)
-            if not lists:
-                continue
-            pairs = target_pairs(lists, workspace.corpus)
-            source = _source(target, variant, workspace)
-            for run in active:
-                if run.error is None:
-                    _attempt(run, source=source, lists=lists, pairs=pairs, workspace=workspace)
+        board = Board.of(variant, workspace.corpus)
+        active = [_begin(plan, size=len(board.pairs)) for plan in plans]
+        _write_inputs(active, variant, workspace)
+        for number, target in enumerate(track(variant.folds.targets, what=_variant_key(plans[0]))):
+            here = np.flatnonzero(board.target == number)
+            if here.size:
+                source = _source(target, variant, workspace)
+                columns = board.columns(number)
+                for run in active:
+                    if run.error is None:
+                        _attempt(run, source, here=here, columns=columns, board=board, workspace=workspace)
         for run in active:
-            _close(run, variant, workspace, command=command)
+            _close(run, board, workspace, command=command)
         failed += [run.plan for run in active if run.error is not None]
     return failed
 
@@ -82,12 +122,12 @@ def _variant_key(plan: PlannedRun) -> str:
     return f"{settings.view.universe}/{settings.view.miner}/purge={settings.protocol.purge}"
 
 
-def _begin(plan: PlannedRun) -> ActiveRun:
+def _begin(plan: PlannedRun, *, size: int) -> ActiveRun:
     from omegaconf import OmegaConf
 
     plan.folder.begin(identity=plan.identity, config_yaml=OmegaConf.to_yaml(OmegaConf.create(dict(plan.identity))))
     ranker: Ranker = resolve(plan.model.target)(**plan.model.params)
-    return ActiveRun(plan=plan, ranker=ranker)
+    return ActiveRun(plan=plan, ranker=ranker, scores={seed: np.full(size, np.nan) for seed in plan.seeds})
 
 
 def _source(target: str, variant: Variant, workspace: Workspace) -> Source:
@@ -106,18 +146,48 @@ def _source(target: str, variant: Variant, workspace: Workspace) -> Source:
 
 
 def _attempt(
-    run: ActiveRun, *, source: Source, lists: Sequence[TargetLists], pairs: Pairs, workspace: Workspace
+    run: ActiveRun,
+    source: Source,
+    *,
+    here: NDArray[np.int64],
+    columns: tuple[pa.Table, NDArray[np.int64]],
+    board: Board,
+    workspace: Workspace,
 ) -> None:
+    """Fit and score one model on one target; an error ends this run, and all of them only if asked to."""
     try:
         for seed, scorer in _fitted(run, source, workspace):
-            _score(run, scorer, seed=seed, source=source, lists=lists, pairs=pairs, workspace=workspace)
+            scores = np.asarray(scorer.score(board.pairs.take(here), bank=workspace.bank, seed=seed), np.float64)
+            _check_scores(scores, here.size, target=source.target, seed=seed)
+            run.scores[seed][here] = scores
+            _write_target(run, source.target, scorer, seed=seed, columns=columns)
     except Exception as error:
+        run.plan.folder.fail(error, trace=traceback.format_exc())
         if run.plan.settings.runtime.on_error == "stop":
-            run.plan.folder.fail(error, trace=traceback.format_exc())
             raise
         log.error("%s failed on %s: %s: %s", run.plan.model.name, source.target, type(error).__name__, error)
-        run.plan.folder.fail(error, trace=traceback.format_exc())
         run.error = error
+
+
+def _check_scores(scores: NDArray[np.float64], size: int, *, target: str, seed: int) -> None:
+    if scores.shape != (size,):
+        raise NonFiniteScore(f"target {target}, seed {seed}: {scores.shape} scores for {size} pairs")
+    bad = int((~np.isfinite(scores)).sum())
+    if bad:
+        raise NonFiniteScore(f"target {target}, seed {seed}: {bad} of {size} scores are not finite")
+
+
+def _write_target(
+    run: ActiveRun, target: str, scorer: Scorer, *, seed: int, columns: tuple[pa.Table, NDArray[np.int64]]
+) -> None:
+    """The selection record and the published predictions (view, task_id, capability_id, score) of one target."""
+    path, (table, place) = run.plan.folder.path, columns
+    write_json(
+        path / "selection" / target / f"seed={seed}.json",
+        {"target": target, "seed": seed, "contexts_seen": list(scorer.contexts_seen), **scorer.record},
+    )
+    scored = table.append_column("score", pa.array(run.scores[seed][place]))
+    write_table(path / "scores" / target / f"seed={seed}.parquet", scored)
 
 
 def _fitted(run: ActiveRun, source: Source, workspace: Workspace) -> Iterator[tuple[int, Scorer]]:
@@ -130,36 +200,20 @@ def _fitted(run: ActiveRun, source: Source, workspace: Workspace) -> Iterator[tu
         yield seed, scorer
 
 
-def _score(
-    run: ActiveRun,
-    scorer: Scorer,
-    *,
-    seed: int,
-    source: Source,
-    lists: Sequence[TargetLists],
-    pairs: Pairs,
-    workspace: Workspace,
-) -> None:
-    corpus, plan = workspace.corpus, run.plan
-    scores = np.asarray(scorer.score(pairs, bank=workspace.bank, seed=seed), np.float64)
-    if scores.shape != (len(pairs),) or not np.isfinite(scores).all():
-        bad = int((~np.isfinite(scores)).sum())
-        raise NonFiniteScore(f"target {source.target}, seed {seed}: {bad} of {len(pairs)} scores are not finite")
-    write_json(
-        plan.folder.path / "selection" / source.target / f"seed={seed}.json",
-        {"target": source.target, "seed": seed, "contexts_seen": list(scorer.contexts_seen), **scorer.record},
-    )
-    aligned = [scores_of(one.manifest, pairs, scores=scores, corpus=corpus) for one in lists]
-    write_table(
-        plan.folder.path / "scores" / source.target / f"seed={seed}.parquet", _score_table(lists, aligned, workspace)
-    )
-    for one, values in zip(lists, aligned, strict=True):
-        run.frames.append(_frame(one, values, plan=plan, seed=seed, workspace=workspace))
-        for name in _wanted_slices(plan):
-            part, keep = sliced(one, name)
-            if part.manifest.tasks.size:
-                frame = _frame(part, values[keep], plan=plan, seed=seed, workspace=workspace)
-                run.slices.append(frame.assign(slice=name))
+def _values(run: ActiveRun, board: Board, workspace: Workspace, *, slices: Sequence[str]) -> pd.DataFrame | None:
+    """Per-task values over all views and seeds, of the whole lists (``slices`` empty) or of list-level slices."""
+    frames = []
+    for one, place in zip(board.variant.lists, board.place, strict=True):
+        for name in slices or ("",):
+            inside = in_slice(one, name) if name else np.ones(place.size, bool)
+            kept = one.keep(inside) if name else one
+            if not kept.manifest.tasks.size:
+                continue
+            at = place[inside & np.repeat(np.isin(one.manifest.tasks, kept.manifest.tasks), one.manifest.lengths)]
+            for seed, scores in run.scores.items():
+                frame = _frame(kept, scores[at], plan=run.plan, seed=seed, workspace=workspace)
+                frames.append(frame.assign(slice=name) if name else frame)
+    return _sorted(frames) if frames else None
 
 
 def _wanted_slices(plan: PlannedRun) -> list[str]:
@@ -168,12 +222,10 @@ def _wanted_slices(plan: PlannedRun) -> list[str]:
 
 
 def _frame(
-    lists: TargetLists, scores: NDArray[np.float64], *, plan: PlannedRun, seed: int, workspace: Workspace
+    lists: ViewLists, scores: NDArray[np.float64], *, plan: PlannedRun, seed: int, workspace: Workspace
 ) -> pd.DataFrame:
     evaluation, flags = plan.settings.evaluation, workspace.flags
-    frame = per_task_values(
-        lists, scores, corpus=workspace.corpus, measures=evaluation.measures, ties=evaluation.ties
-    )
+    frame = per_task_values(lists, scores, corpus=workspace.corpus, measures=evaluation.measures, ties=evaluation.ties)
     rows = frame.pop("task_row").to_numpy()
     frame = frame.assign(
         protocol=plan.settings.protocol.name,
@@ -182,28 +234,11 @@ def _frame(
         name_free=flags.name_free[rows],
         no_partial_schema=flags.no_partial_schema[rows],
     )
-    return frame[
-        [*PER_TASK_COLUMNS, *evaluation.measures, "scored", "name_free", "no_partial_schema"]
-    ]
+    return frame[[*PER_TASK_COLUMNS, *evaluation.measures, "scored", "name_free", "no_partial_schema"]]
 
 
-def _score_table(
-    lists: Sequence[TargetLists], aligned: Sequence[NDArray[np.float64]], workspace: Workspace
-) -> pa.Table:
-    """view, task_id, capability_id, score: the published predictions."""
-    corpus = workspace.corpus
-    tables = []
-    for one, scores in zip(lists, aligned, strict=True):
-        task = [corpus.task_ids[t] for t in one.manifest.task_of]
-        capability = [corpus.capability_ids[c] for c in one.manifest.capability]
-        view = [one.manifest.view] * scores.size
-        columns = {"view": view, "task_id": task, "capability_id": capability}
-        tables.append(pa.table({k: pa.array(v, pa.string()) for k, v in columns.items()} | {"score": scores}))
-    return pa.concat_tables(tables)
-
-
-def _write_manifests(active: Sequence[ActiveRun], variant: Variant, workspace: Workspace) -> None:
-    """Leave the frozen lists and the fold table in every run folder (one write, then hard links where possible)."""
+def _write_inputs(active: Sequence[ActiveRun], variant: Variant, workspace: Workspace) -> None:
+    """Leave the frozen lists, the fold table and the artefact statistics in every run folder."""
     for name, manifest in variant.manifests.items():
         table = manifest_table(manifest, workspace.corpus, suspects=variant.suspects[name])
         for run in active:
@@ -216,18 +251,21 @@ def _write_manifests(active: Sequence[ActiveRun], variant: Variant, workspace: W
         write_text(run.plan.folder.path / "artefacts.csv", rows.to_csv(index=False, lineterminator="\n"))
 
 
-def _close(run: ActiveRun, variant: Variant, workspace: Workspace, *, command: str) -> None:
+def _close(run: ActiveRun, board: Board, workspace: Workspace, *, command: str) -> None:
     """Write the collected values and mark the run as done; a failed run keeps its status."""
     if run.error is not None:
         return
     path, plan = run.plan.folder.path, run.plan
-    per_task = _sorted(run.frames)
+    per_task = _values(run, board, workspace, slices=())
+    assert per_task is not None  # a variant without any list was refused before
     write_table(path / "per_task.parquet", pa.Table.from_pandas(per_task, preserve_index=False))
-    if run.slices:
-        write_table(path / "per_task_slices.parquet", pa.Table.from_pandas(_sorted(run.slices), preserve_index=False))
+    wanted = _wanted_slices(plan)
+    sliced = _values(run, board, workspace, slices=wanted) if wanted else None
+    if sliced is not None:
+        write_table(path / "per_task_slices.parquet", pa.Table.from_pandas(sliced, preserve_index=False))
     metrics = metric_rows(per_task, measures=plan.settings.evaluation.measures)
     write_text(path / "metrics.csv", metrics.to_csv(index=False, lineterminator="\n"))
-    write_json(path / "run.json", _run_record(run, variant, workspace, command=command))
+    write_json(path / "run.json", _run_record(run, board.variant, workspace, command=command))
     plan.folder.finish()
 
 
@@ -271,8 +309,3 @@ def _run_record(run: ActiveRun, variant: Variant, workspace: Workspace, *, comma
         "wall_s": round(time.monotonic() - run.started, 3),
         "peak_rss_mb": peak_rss_mb(),
     }
-
-
-def read_per_task(plan_path: Any) -> pd.DataFrame:
-    """per_task.parquet of a done run."""
-    return pq.read_table(plan_path / "per_task.parquet").to_pandas()

@@ -15,10 +15,10 @@ import numpy as np
 
 from toolshift.data.checks import name_free_flags
 from toolshift.data.records import Records
-from toolshift.evaluation.per_task import TargetLists, TaskFlags
+from toolshift.evaluation.per_task import TaskFlags, ViewLists
 from toolshift.experiment.data import open_records
 from toolshift.models.features import FeatureBank
-from toolshift.protocols.folds import FoldTable
+from toolshift.protocols.folds import TASK_ROLES, FoldTable
 from toolshift.runs.seeds import id_hashes
 from toolshift.settings.schema import Settings
 from toolshift.text.cache import EmbeddingCache
@@ -60,25 +60,23 @@ class Variant:
     manifests: Mapping[str, Manifest]
     suspects: Mapping[str, Suspects]
 
-    def target_lists(self, target: str) -> tuple[TargetLists, ...]:
-        """The lists of one target in every view that has any, in view order."""
-        rows = self.folds.rows(target, role="test")
-        domain = self.folds.context_names.index(target)
-        enough = int(self.fold.available[domain].sum()) >= self.fold.rules.min_available
+    @cached_property
+    def lists(self) -> tuple[ViewLists, ...]:
+        """The lists of every view that some target is tested on, in view order."""
+        test = self.folds.role == TASK_ROLES.index("test")
+        held_out, target = test.any(axis=0), test.argmax(axis=0)
+        domain = np.array([self.folds.context_names.index(t) for t in self.folds.targets], np.int64)
+        enough = self.fold.available.sum(axis=1)[domain] >= self.fold.rules.min_available
         found = []
         for view, manifest in self.manifests.items():
-            keep = np.isin(manifest.tasks, rows)
-            if not keep.any():
-                continue
-            candidates = np.repeat(keep, manifest.lengths)
-            suspects = self.suspects[view]
-            part = Suspects(
-                same_operation=suspects.same_operation[candidates], near_text=suspects.near_text[candidates]
-            )
+            keep = held_out[manifest.tasks]
+            kept = manifest.restrict(keep)
+            of = target[kept.tasks]
+            suspects = self.suspects[view].take(np.repeat(keep, manifest.lengths))
             found.append(
-                TargetLists(target=target, manifest=manifest.restrict(keep), suspects=part, scored=enough)
+                ViewLists(manifest=kept, suspects=suspects, targets=self.folds.targets, target=of, scored=enough[of])
             )
-        return tuple(found)
+        return tuple(one for one in found if one.manifest.tasks.size)
 
 
 @dataclass(kw_only=True)

@@ -126,6 +126,7 @@ def _evaluate_block(
     first_list: int,
 ) -> ListValues:
     part = slice(int(bounds[0]), int(bounds[-1]))
+    _refuse_non_finite(score[part], offsets=bounds - bounds[0], first_list=first_list)
     ranks, tied = locate(
         _rounded(score[part]),
         gold[part],
@@ -134,6 +135,14 @@ def _evaluate_block(
         first_list=first_list,
     )
     return _values(ranks, wanted, tied=tied)
+
+
+def _refuse_non_finite(score: Floats, *, offsets: Ints, first_list: int) -> None:
+    if np.isfinite(score.max()) and np.isfinite(score.min()):  # NaN passes through both
+        return
+    at = int(np.argmin(np.isfinite(score)))
+    i = int(np.searchsorted(offsets, at, side="right")) - 1
+    raise ValueError(f"list {first_list + i}: score {score[at]} at candidate {at - int(offsets[i])} is not finite")
 
 
 def _joined(blocks: Sequence[ListValues], wanted: Mapping[str, Measure]) -> ListValues:
@@ -177,11 +186,6 @@ def _packed(scores: ArrayLike, relevant: ArrayLike, *, offsets: ArrayLike) -> tu
     if (lengths <= 0).any():
         i = int(np.argmax(lengths <= 0))
         raise ValueError(f"list {i} is empty or its offsets decrease; a task without candidates is a manifest error")
-    finite = np.isfinite(score)
-    if not finite.all():
-        at = int(np.argmin(finite))
-        i = int(np.searchsorted(bounds, at, side="right")) - 1
-        raise ValueError(f"list {i}: score {score[at]} at candidate {at - int(bounds[i])} is not finite")
     return score, gold, bounds
 
 

@@ -56,10 +56,11 @@ class RelevantRanks:
         return summed.astype(np.float64, copy=False)
 
     @cached_property
-    def top_row(self) -> Ints:
-        """A row of the best tie group of each list, (n,)."""
+    def top(self) -> tuple[Ints, Ints, Ints]:
+        """Start, size and relevant candidates of the best tie group of each list, (n,) each."""
         m = len(self.start)
-        return np.minimum.reduceat(self.start * m + np.arange(m), self.first_row) % m
+        row = np.minimum.reduceat(self.start * m + np.arange(m), self.first_row) % m
+        return self.start[row], self.size[row], self.relevant[row]
 
     def before(self) -> Ints:
         """Relevant candidates of the own list ranked before the row's group, (m,)."""
@@ -87,7 +88,7 @@ class RelevantRanks:
 
         P(first relevant at place j of its group) = C(g-j, r-1) / C(g, r), j = 1..g-r+1.
         """
-        start, size, relevant = self.start[self.top_row], self.size[self.top_row], self.relevant[self.top_row]
+        start, size, relevant = self.top
         last = cutoff or int(self.n_candidates.max())
         value = np.where(start <= last, gain(start), 0.0)
         mixed = np.flatnonzero((size > relevant) & (start <= last))
@@ -157,7 +158,17 @@ def locate(
         i = first_list + int(np.argmin(n_gold))
         raise ValueError(f"list {i} holds no relevant candidate; that is a manifest error, not a zero")
     list_of = np.repeat(np.arange(len(n_gold)), n_gold)
-    packed = _Packed(scores, relevant, offsets, items, list_of, first_list)
+    packed = _Packed(
+        scores=scores,
+        relevant=relevant,
+        offsets=offsets[:-1],
+        lengths=np.diff(offsets),
+        items=items,
+        list_of=list_of,
+        first_row=first_row,
+        n_gold=n_gold,
+        first_list=first_list,
+    )
     greater, size = packed.count_above_and_same()
     group = np.flatnonzero(size > 1)
     same_relevant = np.ones_like(size)
@@ -180,63 +191,68 @@ def locate(
     return ranks, tied
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Packed:
-    """Packed lists and their relevant candidates: ``items`` (m,) positions, ``list_of`` (m,) lists, ascending."""
+    """Packed lists and their relevant candidates: ``items`` (m,) positions, ``list_of`` (m,) lists, ascending.
+
+    ``offsets``, ``lengths``, ``first_row`` and ``n_gold`` (n,) belong to lists, ``first_list`` to messages.
+    """
 
     scores: Floats
     relevant: Bools
     offsets: Ints
+    lengths: Ints
     items: Ints
     list_of: Ints
+    first_row: Ints
+    n_gold: Ints
     first_list: int
-
-    @cached_property
-    def lengths(self) -> Ints:
-        """(n,) list lengths."""
-        return np.diff(self.offsets)
 
     def count_above_and_same(self) -> tuple[Ints, Ints]:
         """Candidates of the own list with a higher and with an equal score, (m,) each, itself included."""
         above, same = np.empty(len(self.items), np.int64), np.empty(len(self.items), np.int64)
-        for rows, length in self._passes(np.arange(len(self.items))):
-            others, own = self._lists(self.scores, rows, length=length), self.scores[self.items[rows]]
-            above[rows], same[rows] = _column_sum(others > own), _column_sum(others == own)
+        for lists in _split_by(self.lengths, np.arange(len(self.lengths))):
+            columns = self._columns(self.scores, lists)
+            # The j-th relevant candidates of all lists at once: every list needs to be copied once only.
+            for j in range(int(self.n_gold[lists].max())):
+                inside = np.flatnonzero(self.n_gold[lists] > j)
+                rows = self.first_row[lists[inside]] + j
+                others = columns if len(inside) == len(lists) else np.take(columns, inside, axis=1)
+                own = self.scores[self.items[rows]]
+                above[rows], same[rows] = _column_sum(others > own), _column_sum(others == own)
         return above, same
 
     def count_same_relevant(self, chosen: Ints) -> Ints:
         """Relevant candidates with an equal score for the chosen rows, itself included."""
         out = np.empty(len(self.items), np.int64)
-        for rows, length in self._passes(chosen):
-            same = self._lists(self.scores, rows, length=length) == self.scores[self.items[rows]]
-            out[rows] = _column_sum(same & self._lists(self.relevant, rows, length=length))
+        for rows in self._passes(chosen):
+            same = self._columns(self.scores, self.list_of[rows]) == self.scores[self.items[rows]]
+            out[rows] = _column_sum(same & self._columns(self.relevant, self.list_of[rows]))
         return out[chosen]
 
     def count_earlier(self, chosen: Ints, *, keys: NDArray[np.generic]) -> Ints:
         """Candidates with an equal score and a smaller key for the chosen rows."""
         out = np.empty(len(self.items), np.int64)
-        for rows, length in self._passes(chosen):
-            same = self._lists(self.scores, rows, length=length) == self.scores[self.items[rows]]
-            other, own = self._lists(keys, rows, length=length), keys[self.items[rows]]
+        for rows in self._passes(chosen):
+            same = self._columns(self.scores, self.list_of[rows]) == self.scores[self.items[rows]]
+            other, own = self._columns(keys, self.list_of[rows]), keys[self.items[rows]]
             out[rows] = _column_sum(same & (other < own))
             self._refuse_shared(rows, _column_sum(same & (other == own)))
         return out[chosen]
 
-    def _lists(self, packed: NDArray[Any], rows: Ints, *, length: int) -> NDArray[Any]:
-        """Entries of the rows' lists, (length, b): one column a row, so that counting runs along contiguous memory."""
+    def _columns(self, packed: NDArray[Any], lists: Ints) -> NDArray[Any]:
+        """Entries of lists of equal length, (length, b): one column a list, so counting runs along memory."""
         # Windows copy whole lists without an index for each entry.
-        return np.ascontiguousarray(sliding_window_view(packed, length)[self.offsets[self.list_of[rows]]].T)
+        windows = sliding_window_view(packed, int(self.lengths[lists[0]]))
+        return np.ascontiguousarray(windows[self.offsets[lists]].T)
 
-    def _passes(self, chosen: Ints) -> Iterator[tuple[Ints, int]]:
-        """Rows (b,) whose lists have the same length, and that length; b x length within the budget."""
-        length_of = self.lengths[self.list_of[chosen]]
-        order = np.argsort(length_of, kind="stable")
-        bounds = np.flatnonzero(np.diff(length_of[order])) + 1
-        for bucket in np.split(chosen[order], bounds):
-            length = int(self.lengths[self.list_of[bucket[0]]]) if bucket.size else 1
-            step = max(1, _BUDGET // length)
-            for begin in range(0, len(bucket), step):
-                yield bucket[begin : begin + step], length
+    def _passes(self, chosen: Ints) -> Iterator[Ints]:
+        """Chosen rows (b,) whose lists have the same length; b x length within the budget."""
+        length_of = self.lengths[self.list_of]
+        for rows in _split_by(length_of, chosen):
+            step = max(1, _BUDGET // int(length_of[rows[0]]))
+            for begin in range(0, len(rows), step):
+                yield rows[begin : begin + step]
 
     def _refuse_shared(self, rows: Ints, same_key: Ints) -> None:
         shared = np.flatnonzero(same_key > 1)
@@ -246,6 +262,17 @@ class _Packed:
                 f"list {i}: a relevant candidate shares its score and its tie key with another candidate; "
                 "tie_keys must be distinct inside a list"
             )
+
+
+def _split_by(value: Ints, chosen: Ints) -> list[Ints]:
+    """``chosen`` split into parts of equal ``value[chosen]``; order kept inside a part; no part is empty."""
+    if not chosen.size:
+        return []
+    of_chosen = value[chosen]
+    if (of_chosen == of_chosen[0]).all():
+        return [chosen]
+    order = np.argsort(of_chosen, kind="stable")
+    return np.split(chosen[order], np.flatnonzero(np.diff(of_chosen[order])) + 1)
 
 
 def _column_sum(flags: Bools) -> Ints:

@@ -77,7 +77,6 @@ class Ranker(Protocol):
         ...
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class FrozenRanker:
     """Base of rows without any fitted part: ``fit`` returns the row itself and nothing was seen."""

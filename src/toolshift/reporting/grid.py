@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from toolshift.evaluation.aggregate import TableSpec
+from toolshift.evaluation.aggregate import CONDITIONAL, TableSpec
 from toolshift.reporting.tidy import Block, Cell, Column
 
 
@@ -171,22 +171,28 @@ def _main_caption(block: Block, spec: TableSpec) -> str:
     seeds = "; ".join(
         f"{n} for {', '.join(model for model, k in block.seeds().items() if k == n)}" for n in reversed(counts)
     )
+    interval = (
+        f", {100 * spec.confidence:g}% interval, the maximum over other rows retaken in each replicate"
+        if block.gains
+        else ""
+    )
     return (
         f"Data: {data}. Protocol: {block.key.protocol}; selection rule: {spec.selection}. Candidate lists: universe "
         f"{block.key.universe}, miner {block.key.miner}; purge {block.key.purge}; slice {block.key.slice}. "
         f"Targets/tasks per view: {sizes}. Seeds: {seeds}. Ties: {spec.ties}. Entries: equal mean over targets of the "
         "task mean; ± is the sample standard deviation (ddof 1) of the macro score over seeds, absent with one seed. "
-        "Best bold, second underlined. Last row: gain over the strongest other row in percentage points, "
-        f"{100 * spec.confidence:g}% interval, the maximum over other rows retaken in each replicate."
+        f"Best bold, second underlined. Last row: gain over the strongest other row in percentage points{interval}."
     )
 
 
 def _test_caption(block: Block, spec: TableSpec) -> str:
-    scheme = (
-        f"tasks resampled inside fixed targets (fewer than {spec.min_targets_two_level}); conditional on these datasets"
-        if block.conditional
-        else "targets resampled, then tasks inside each"
-    )
+    fixed = f"tasks resampled inside fixed targets (fewer than {spec.min_targets_two_level}); {CONDITIONAL}"
+    both = "targets resampled, then tasks inside each"
+    held = block.conditional_views
+    if held == block.views:
+        scheme = fixed
+    else:
+        scheme = f"{both}; in view {', '.join(held)}: {fixed}" if held else both
     return (
         f"Difference to {spec.reference}. Paired bootstrap, {spec.replicates} replicates: {scheme}. Percentile "
         f"interval, two-sided p; Holm over the family {' x '.join(spec.holm_family)}, the other keys fixed. MDE: "

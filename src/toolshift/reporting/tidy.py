@@ -118,9 +118,9 @@ class Block:
         return list(dict.fromkeys(row.column for row in self.rows))
 
     @property
-    def conditional(self) -> bool:
-        """True where targets were held fixed by the test."""
-        return any(CONDITIONAL in row.note for row in self.rows)
+    def conditional_views(self) -> list[str]:
+        """Views in which the test held targets fixed, in table order."""
+        return list(dict.fromkeys(row.view for row in self.rows if CONDITIONAL in row.note))
 
     def cells(self) -> dict[tuple[str, Column], Cell]:
         """Cell of each (model, column) that was run."""

@@ -179,6 +179,10 @@ class Suspects:
     same_operation: NDArray[np.bool_]
     near_text: NDArray[np.bool_]
 
+    def take(self, candidates: NDArray[np.bool_]) -> Suspects:
+        """The flags of the marked candidates."""
+        return Suspects(same_operation=self.same_operation[candidates], near_text=self.near_text[candidates])
+
     @property
     def any(self) -> NDArray[np.bool_]:
         """(N,) found by either rule."""
@@ -217,14 +221,17 @@ def miner_name(bits: int) -> str:
 def manifest_table(manifest: Manifest, corpus: Corpus, *, suspects: Suspects) -> pa.Table:
     """The published form of a manifest: task_id, capability_id, role, miner, suspected_duplicate."""
     names = pa.array([miner_name(b) for b in range(32)])
+    table = pair_columns(corpus, task=manifest.task_of, capability=manifest.capability)
+    role = pa.DictionaryArray.from_arrays(pa.array(manifest.role), pa.array(ROLES))
+    miner = pa.DictionaryArray.from_arrays(pa.array(manifest.miner.astype(np.int8)), names)
+    table = table.append_column("role", role).append_column("miner", miner)
+    return table.append_column("suspected_duplicate", pa.array(suspects.any))
+
+
+def pair_columns(corpus: Corpus, *, task: Rows, capability: Rows) -> pa.Table:
+    """Row pairs as the columns task_id and capability_id."""
     return pa.table(
-        {
-            "task_id": _taken(corpus.task_ids, manifest.task_of),
-            "capability_id": _taken(corpus.capability_ids, manifest.capability),
-            "role": pa.DictionaryArray.from_arrays(pa.array(manifest.role), pa.array(ROLES)),
-            "miner": pa.DictionaryArray.from_arrays(pa.array(manifest.miner.astype(np.int8)), names),
-            "suspected_duplicate": pa.array(suspects.any),
-        }
+        {"task_id": _taken(corpus.task_ids, task), "capability_id": _taken(corpus.capability_ids, capability)}
     )
 
 

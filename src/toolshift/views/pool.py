@@ -58,9 +58,7 @@ class LibraryWidth:
     overlap_below: float
 
 
-def build_pool(
-    corpus: Corpus, labels: Labels, *, retrieval: Retrieval, library: LibraryWidth | None = None
-) -> Pool:
+def build_pool(corpus: Corpus, labels: Labels, *, retrieval: Retrieval, library: LibraryWidth | None = None) -> Pool:
     """Evaluate the miners and the schema signals for every task whose labels are held.
 
     Without ``library`` only capabilities that some task judges are looked at: no other universe can draw more. Both

@@ -149,3 +149,17 @@ def test_agreeing_clusters_widen_the_interval() -> None:
     alone = cluster_ratio(flips, np.ones(200), cluster=np.arange(200), replicates=4_000)
     together = cluster_ratio(flips, np.ones(200), cluster=np.repeat(np.arange(40), 5), replicates=4_000)
     assert (together.high - together.low) == pytest.approx(math.sqrt(5) * (alone.high - alone.low), rel=0.1)
+
+
+@given(st.integers(1, 40), st.sampled_from([0.5, 0.9, 0.95]))
+def test_interval_and_error_equal_numpys(n: int, confidence: float) -> None:
+    drawn = np.random.default_rng(n).normal(size=(n, 3))
+    drawn[: n // 2, 1] = np.nan
+    found = differences(drawn, estimate=np.zeros(3), confidence=confidence)
+    tail = 50 * (1 - confidence)
+    low, high = np.nanpercentile(drawn, [tail, 100 - tail], axis=0)
+    np.testing.assert_allclose(found.low, low)
+    np.testing.assert_allclose(found.high, high)
+    several = (~np.isnan(drawn)).sum(axis=0) > 1
+    np.testing.assert_allclose(found.standard_error[several], np.nanstd(drawn[:, several], axis=0, ddof=1))
+    assert np.isnan(found.standard_error[~several]).all()

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from toolshift.evaluation.aggregate import GAIN_COLUMNS, TIDY_COLUMNS, TableSpec
+from toolshift.reporting.latex import escape as latex_escape
+from toolshift.reporting.latex import to_latex
+from toolshift.reporting.markdown import escape as markdown_escape
+from toolshift.reporting.markdown import frame_to_markdown, to_markdown
+from toolshift.reporting.tidy import blocks, read_tidy, with_paper
+from toolshift.reporting.writer import write_table
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+NONE = pd.DataFrame(columns=list(GAIN_COLUMNS))
+
+
+def lines(text: str, start: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(start)]
+
+
+def entries(line: str) -> list[str]:
+    return [part.strip() for part in line.strip("|").split("|")]
+
+
+def test_golden_files(tidy, gains, paper, spec: TableSpec, tmp_path: Path) -> None:
+    """Regenerate with TOOLSHIFT_UPDATE_GOLDEN=1, and read the difference before committing it."""
+    paths = write_table(tidy, spec=spec, folder=tmp_path, paper=paper, gains=gains)
+    assert [p.name for p in paths] == ["lodo.csv", "lodo.md", "lodo.tex", "lodo_gain.csv"]
+    for path in paths:
+        golden = GOLDEN / f"table_{path.name}"
+        if os.environ.get("TOOLSHIFT_UPDATE_GOLDEN"):
+            golden.write_bytes(path.read_bytes())
+        assert path.read_bytes() == golden.read_bytes(), f"{path.name} differs from {golden.name}"
+
+
+def test_equal_input_gives_equal_bytes(tidy, gains, spec: TableSpec, tmp_path: Path) -> None:
+    first = write_table(tidy, spec=spec, folder=tmp_path / "a", gains=gains)
+    second = write_table(tidy, spec=spec, folder=tmp_path / "b", gains=gains)
+    assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == sorted(p.name for p in first)
+
+
+def test_csv_reads_back_as_written(tidy, spec: TableSpec, tmp_path: Path) -> None:
+    path = write_table(tidy, spec=spec, folder=tmp_path)[0]
+    back = read_tidy(path)
+    pd.testing.assert_frame_equal(back, tidy, check_exact=True, check_dtype=False)
+    assert list(back.columns) == list(TIDY_COLUMNS)
+    assert set(back["purge"]) == {"none"}
+
+
+def test_best_is_bold_second_underlined_and_equal_rows_share_a_place(tidy, spec: TableSpec) -> None:
+    text = to_markdown(blocks(tidy, gains=NONE), spec=spec)
+    cosine, bm25, random = (lines(text, f"| {name}")[0] for name in ("semantic\\_cosine", "bm25", "random"))
+    assert entries(cosine)[1:] == ["<u>0.500</u>", "**0.500**", "<u>0.500</u>", "**0.500**"]
+    assert entries(bm25)[1:] == ["**0.612**", "**0.500**", "**0.612**", "**0.500**"]
+    assert entries(random)[1] == "0.250 ± 0.012"
+
+
+def test_a_hole_is_printed_as_a_hole_and_named(tidy, spec: TableSpec) -> None:
+    drawn = blocks(tidy, gains=NONE)
+    text, tex = to_markdown(drawn, spec=spec), to_latex(drawn, spec=spec)
+    assert entries(lines(text, "| random")[0])[2] == "–"
+    assert "- Hole: random has no run in view context." in text
+    assert "Hole: random has no run in view context." in tex
+    assert "nan" not in text.lower()
+    assert "nan" not in tex.lower()
+
+
+def test_gain_row_comes_from_the_means_without_gains_and_with_interval_with_them(tidy, gains, spec) -> None:
+    plain = lines(to_markdown(blocks(tidy, gains=NONE), spec=spec), "| best row")[0]
+    assert entries(plain)[1:] == ["+11.23", "0.00", "+11.23", "0.00"]
+    full = lines(to_markdown(blocks(tidy, gains=gains), spec=spec), "| best row")[0]
+    assert entries(full)[1] == "+11.23 [-0.50, +20.25]"
+    named = to_markdown(blocks(tidy, gains=NONE), spec=replace(spec, champion="random"))
+    assert entries(lines(named, "| random - strongest")[0])[1:] == ["-36.23", "–", "-36.23", "–"]
+
+
+def test_paper_column_stands_beside_ours_only_where_a_value_exists(tidy, paper, spec: TableSpec) -> None:
+    merged = with_paper(tidy, paper)
+    assert merged["paper"].notna().sum() == 2  # one in each of the two slices
+    assert len(merged) == len(tidy)
+    pd.testing.assert_frame_equal(merged.drop(columns="paper"), tidy.drop(columns="paper"))
+    text = to_markdown(blocks(merged, gains=NONE), spec=spec)
+    header = entries(lines(text, "| model")[0])
+    assert [h for h in header if "paper" in h] == ["natural NDCG@5 (paper)"]
+    assert header.index("natural NDCG@5 (paper)") == header.index("natural NDCG@5") + 1
+    assert entries(lines(text, "| bm25")[0])[header.index("natural NDCG@5 (paper)")] == "0.600"
+    assert "(paper)" not in to_markdown(blocks(tidy, gains=NONE), spec=spec)
+
+
+def test_paper_values_must_be_unique_and_keyed(tidy, paper) -> None:
+    with pytest.raises(ValueError, match="repeat"):
+        with_paper(tidy, pd.concat([paper, paper]))
+    with pytest.raises(ValueError, match="need a column 'paper'"):
+        with_paper(tidy, paper.rename(columns={"paper": "value"}))
+
+
+def test_captions_state_what_the_numbers_are(tidy, spec: TableSpec) -> None:
+    text = to_markdown(blocks(tidy, gains=NONE), spec=spec)
+    for words in (
+        "Data: sample (synthetic). Protocol: leave\\_one\\_domain\\_out; selection rule: none.",
+        "universe domain, miner union; purge none; slice name\\_free",
+        "Targets/tasks per view: natural 12/345, context 12/345.",
+        "Seeds: 3 for random; 1 for semantic\\_cosine, bm25.",
+        "sample standard deviation (ddof 1)",
+        "10000 replicates: targets resampled, then tasks inside each",
+        "tasks resampled inside fixed targets (fewer than 10); conditional on these datasets",
+    ):
+        assert words in text
+    real = to_markdown(blocks(tidy, gains=NONE), spec=replace(spec, data="real"))
+    assert "Data: real." in real
+    assert "synthetic" not in real
+
+
+def test_a_caption_cannot_claim_other_data(tidy, spec: TableSpec, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'sample'.*would say 'real'"):
+        write_table(tidy, spec=replace(spec, data="real"), folder=tmp_path)
+    with pytest.raises(ValueError, match="columns missing"):
+        write_table(tidy.drop(columns="delta"), spec=spec, folder=tmp_path)
+    with pytest.raises(ValueError, match="no rows"):
+        write_table(tidy.iloc[:0], spec=spec, folder=tmp_path)
+
+
+def test_text_is_escaped(tidy, spec: TableSpec) -> None:
+    assert latex_escape("a_b & 5% $x$ #1 {y} ~^\\") == (
+        r"a\_b \& 5\% \$x\$ \#1 \{y\} \textasciitilde{}\textasciicircum{}\textbackslash{}"
+    )
+    assert markdown_escape("a|b*_<u>") == r"a\|b\*\_\<u\>"
+    odd = tidy.replace({"bm25": "b|m_25%"})
+    tex = to_latex(blocks(odd, gains=NONE), spec=spec)
+    assert r"b|m\_25\%" in tex
+    body = [line for line in tex.splitlines() if "&" in line and not line.startswith("%")]
+    assert len({line.count(" & ") for line in body if line.startswith(("b|m", "random", "semantic"))}) <= 2
+    assert r"b\|m\_25%" in to_markdown(blocks(odd, gains=NONE), spec=spec)
+
+
+def test_latex_has_booktabs_rules_and_balanced_environments(tidy, gains, spec: TableSpec) -> None:
+    tex = to_latex(blocks(tidy, gains=gains), spec=spec)
+    assert tex.count("\\begin{table}") == tex.count("\\end{table}") == 6
+    assert tex.count("\\toprule") == tex.count("\\bottomrule") == 6
+    assert tex.count("\\midrule") == 6 + 2  # the main table of each block sets its gain row apart
+    assert "\\multicolumn{2}{c}{natural}" in tex
+    assert "\\hline" not in tex
+
+
+def test_any_frame_as_markdown() -> None:
+    frame = pd.DataFrame({"view": ["a_b"], "share": [0.12345], "n": [3], "gap": [float("nan")]})
+    assert entries(frame_to_markdown(frame).splitlines()[-1]) == [r"a\_b", "0.123", "3", "–"]
+
+
+def test_caption_names_the_views_whose_targets_stayed_fixed(tidy, spec: TableSpec) -> None:
+    fixed = tidy["view"] == "context"
+    mixed = tidy.assign(note=tidy["note"].where(~fixed, "conditional on these datasets"))
+    text = to_markdown(blocks(mixed, gains=NONE), spec=spec)
+    assert "targets resampled, then tasks inside each; in view context: tasks resampled inside fixed targets" in text
+
+
+def test_caption_promises_an_interval_only_where_the_gain_row_has_one(tidy, gains, spec: TableSpec) -> None:
+    assert "95% interval" not in to_markdown(blocks(tidy, gains=NONE), spec=spec)
+    assert "95% interval" in to_markdown(blocks(tidy, gains=gains), spec=spec)

@@ -7,7 +7,7 @@ Source: spec/metrics_and_statistics.md sections 1 and 4, spec/validity.md sectio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -144,6 +144,7 @@ def analyse(per_task: pd.DataFrame, *, spec: TableSpec) -> Analysis:
             tasks that another model of the same block and view has (the message lists model and target).
     """
     coded = _encode(per_task, spec=spec)
+    del per_task  # a caller that keeps no name for the frame gets its memory back here
     n_tasks, n_cells = len(coded.target), len(coded.cells)
     counts = np.bincount(coded.task * n_cells + coded.cell, minlength=n_tasks * n_cells).reshape(n_tasks, n_cells)
     _refuse_repeats(coded)
@@ -154,8 +155,10 @@ def analyse(per_task: pd.DataFrame, *, spec: TableSpec) -> Analysis:
     cells = coded.cells.assign(
         n_seeds=seeds_of, tied_share=np.bincount(coded.cell, weights=coded.tied) / np.bincount(coded.cell)
     )
+    std, target, targets = _seed_deviation(coded), coded.target, coded.targets
+    del coded, counts, sums  # before the resample, which needs the most memory
     flat = values.reshape(n_tasks, -1)
-    points = point_estimates(flat, target=coded.target, min_tasks=spec.min_tasks)
+    points = point_estimates(flat, target=target, min_tasks=spec.min_tasks)
     shape = (len(spec.measures), n_cells)
     n_targets = points.n_targets.reshape(shape)[0]
     schemes: tuple[Scheme, ...] = tuple(scheme_for(int(n), min_targets=spec.min_targets_two_level) for n in n_targets)
@@ -163,11 +166,11 @@ def analyse(per_task: pd.DataFrame, *, spec: TableSpec) -> Analysis:
         spec=spec,
         cells=cells,
         values=values,
-        target=coded.target,
-        targets=coded.targets,
-        std=_seed_deviation(coded),
+        target=target,
+        targets=targets,
+        std=std,
         points=PointEstimates(**{f: getattr(points, f).reshape(shape) for f in PointEstimates.__dataclass_fields__}),
-        replicates=_replicates(values, target=coded.target, schemes=schemes, spec=spec),
+        replicates=_replicates(values, target=target, schemes=schemes, spec=spec),
         schemes=schemes,
     )
 
@@ -213,16 +216,26 @@ def gain_over_strongest(per_task: pd.DataFrame | Analysis, *, spec: TableSpec) -
     return pd.DataFrame(rows, columns=list(GAIN_COLUMNS))
 
 
-def per_target(per_task: pd.DataFrame | Analysis, *, spec: TableSpec, replicates: int = 2_000) -> pd.DataFrame:
+def per_target(
+    per_task: pd.DataFrame | Analysis,
+    *,
+    spec: TableSpec,
+    replicates: int = 2_000,
+    only: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
     """Difference model - reference in each target, for the forest plot (columns ``TARGET_COLUMNS``).
 
-    Intervals resample the tasks of the target; they are empty below 5 tasks.
+    Intervals resample the tasks of the target; they are empty below 5 tasks. ``only`` keeps the rows whose cell
+    (a key of ``CELL``) has the given values.
 
     Raises:
         ValueError: as `analyse`.
     """
     analysis = _analysed(per_task, spec)
-    pairs = list(_pairs(analysis))
+    wanted = np.ones(len(analysis.cells), dtype=bool)
+    for key, value in (only or {}).items():
+        wanted &= (analysis.cells[key] == value).to_numpy()
+    pairs = [pair for pair in _pairs(analysis) if wanted[pair[0]]]
     if not pairs:
         return pd.DataFrame(columns=list(TARGET_COLUMNS))
     cells, references = np.array(pairs).T
@@ -266,7 +279,8 @@ def _encode(per_task: pd.DataFrame, *, spec: TableSpec) -> _Coded:
     missing = [c for c in _PER_TASK if c not in per_task.columns]
     if missing:
         raise ValueError(f"table {spec.name}: per-task values lack the columns {missing}")
-    frame = per_task.loc[per_task["scored"].to_numpy(dtype=bool), :]
+    scored = per_task["scored"].to_numpy(dtype=bool)
+    frame = per_task if scored.all() else per_task.take(np.flatnonzero(scored))
     if frame.empty:
         raise ValueError(f"table {spec.name}: no scored row among {len(per_task)}")
     orders = {"model": spec.model_order, "view": spec.view_order, "slice": ("all",)}
@@ -338,7 +352,8 @@ def _tasks(column: pd.Series, target: Ints, targets: Sequence[str]) -> tuple[Int
         row = int(clash[0])
         raise ValueError(
             f"task {ids[int(task[row])]} stands under the targets {targets[int(target[row])]!r} and "
-            f"{targets[int(target_of[task[row]])]!r}; one resample needs one target per task: summarise protocols separately"
+            f"{targets[int(target_of[task[row]])]!r}; one resample needs one target per task: "
+            "summarise protocols separately"
         )
     return task, target_of, ids
 

@@ -42,7 +42,7 @@ def artefact_rows(variant: _Variant, corpus: Corpus, *, labels: Labels, flags: T
     for view, manifest in variant.manifests.items():
         for row in _view_rows(manifest, corpus, variant=variant, view=view, records=records, flags=flags):
             rows.append((rules.universe, rules.miner, variant.folds.purge, view, *row))
-    for row in _fold_rows(variant.folds, corpus):
+    for row in (*_purge_rows(variant.folds), *_unseen_rows(variant.folds, corpus, labels=labels)):
         rows.append((rules.universe, rules.miner, variant.folds.purge, "", *row))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -152,8 +152,8 @@ def _shortcut_rows(
     yield "shortcuts", "random (expected)", MEASURE, _macro(chance, manifest, corpus, domains=domains), n
 
 
-def _fold_rows(folds: FoldTable, corpus: Corpus) -> Iterator[Row]:
-    """Purge statistics and how unseen the targets are."""
+def _purge_rows(folds: FoldTable) -> Iterator[Row]:
+    """Which share of the source tasks every purge leaves or takes away, over targets."""
     sources = (folds.role != TASK_ROLES.index("test")).sum(axis=1)
     for code, role in enumerate(TASK_ROLES):
         if role == "test":
@@ -162,6 +162,49 @@ def _fold_rows(folds: FoldTable, corpus: Corpus) -> Iterator[Row]:
         yield "purge", role, "mean share of source tasks", float(share.mean()), len(folds.targets)
         yield "purge", role, "smallest share of source tasks", float(share.min()), len(folds.targets)
         yield "purge", role, "largest share of source tasks", float(share.max()), len(folds.targets)
+
+
+def _unseen_rows(folds: FoldTable, corpus: Corpus, *, labels: Labels) -> Iterator[Row]:
+    """How unseen the targets are: positives with source records, and gold sets that a source task repeats."""
+    test = folds.role == TASK_ROLES.index("test")
+    train = folds.role == TASK_ROLES.index("train")
+    gold, identity = labels.gold, _gold_set_identity(labels)
+    seen, repeated, positives, tasks = (np.zeros(len(folds.targets)) for _ in range(4))
+    for i in range(len(folds.targets)):
+        held_out = np.flatnonzero(test[i])
+        records = np.asarray(gold[np.flatnonzero(train[i])].astype(np.int64).sum(axis=0)).ravel()
+        columns = gold[held_out].indices
+        seen[i], positives[i] = (records[columns] > 0).sum(), columns.size
+        repeated[i] = np.isin(identity[held_out], identity[train[i]]).sum()
+        tasks[i] = held_out.size
+    several = _touches_several_domains(corpus, labels)[test.any(axis=0)]
+    n = int(tasks.sum())
+    yield "unseen", "positives", "share with source records", float(seen.sum() / positives.sum()), int(positives.sum())
+    yield "unseen", "positives", "macro share with source records", float((seen / positives).mean()), tasks.size
+    yield "unseen", "tasks", "share whose gold set a source task repeats", float(repeated.sum() / n), n
+    yield (
+        "unseen",
+        "tasks",
+        "macro share whose gold set a source task repeats",
+        float((repeated / tasks).mean()),
+        tasks.size,
+    )
+    yield "unseen", "tasks", "share with gold in several categories", _mean(several), several.size
+
+
+def _gold_set_identity(labels: Labels) -> NDArray[np.int64]:
+    """(n,) equal numbers for tasks with the same gold capabilities."""
+    gold = labels.gold
+    sets = [gold.indices[a:b].tobytes() for a, b in zip(gold.indptr[:-1], gold.indptr[1:], strict=True)]
+    code = {s: i for i, s in enumerate(sorted(set(sets)))}
+    return np.array([code[s] for s in sets], np.int64)
+
+
+def _touches_several_domains(corpus: Corpus, labels: Labels) -> NDArray[np.bool_]:
+    domain = corpus.capability_domain[labels.gold.indices]
+    task = np.repeat(np.arange(corpus.n_tasks), np.diff(labels.gold.indptr))
+    distinct = np.unique(np.stack([task, domain]), axis=1)
+    return np.bincount(distinct[0], minlength=corpus.n_tasks) > 1
 
 
 def _scored_domains(manifest: Manifest, corpus: Corpus, *, fold: Fold) -> NDArray[np.int64]:

@@ -106,14 +106,17 @@ def strongest_other(replicates: ArrayLike, *, estimate: ArrayLike, champion: int
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Holm-adjusted p-values of one family, (n,); NaN entries are no member of it and stay NaN."""
-    from statsmodels.stats.multitest import multipletests
+    """Holm-adjusted p-values of one family, (n,); NaN entries are no member of it and stay NaN.
 
+    Step-down: the i-th smallest of m is multiplied by m - i + 1, made monotone and cut at 1. Equal to statsmodels'
+    ``multipletests(method="holm")``, which collects garbage at every call: seconds for the families of one table.
+    """
     raw = np.asarray(p_values, dtype=np.float64)
     adjusted = np.full(raw.shape, np.nan)
-    member = ~np.isnan(raw)
-    if member.any():
-        adjusted[member] = multipletests(raw[member], method="holm")[1]
+    member = np.flatnonzero(~np.isnan(raw))
+    order = member[np.argsort(raw[member], kind="stable")]
+    steps = raw[order] * np.arange(order.size, 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return adjusted
 
 
@@ -216,7 +219,8 @@ def _quantile(ordered: Floats, used: Ints, share: float) -> Floats:
 def _standard_error(ordered: Floats, used: Ints) -> Floats:
     out = np.full(len(ordered), np.nan)
     whole = (used == ordered.shape[1]) & (used > 1)
-    out[whole] = ordered[whole].std(axis=1, ddof=1)
+    if whole.any():
+        out[whole] = ordered[whole].std(axis=1, ddof=1)
     for i in np.flatnonzero(~whole & (used > 1)):
         out[i] = ordered[i, : used[i]].std(ddof=1)
     return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from toolshift.data.sample import write_tiny_toolbench
+from toolshift.data.sample import Spec, write_sample
 from toolshift.data.store import LoadedRecords, load_records
 from toolshift.settings.schema import Settings
 
@@ -14,8 +14,8 @@ def open_records(settings: Settings) -> LoadedRecords:
     data, dataset = settings.data, settings.dataset
     cache = Path(data.cache)
     if data.source == "sample":
-        cache = cache / "sample" / data.sample_size
-        root = write_tiny_toolbench(cache).root
+        cache = cache / "sample"
+        root = write_sample(cache, Spec(world=data.world, size=data.sample_size, seed=data.sample_seed)).root
     else:
         assert data.root is not None  # the settings refuse real data without a root
         root = Path(data.root)

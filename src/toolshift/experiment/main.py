@@ -4,71 +4,136 @@ written."""
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from toolshift.data.store import LoadedRecords
 from toolshift.experiment.data import open_records
-from toolshift.experiment.plan import PlannedRun, plan_runs
+from toolshift.experiment.export import export_trec
+from toolshift.experiment.families import table_runs
+from toolshift.experiment.plan import PlannedRun, plan_runs, variant_name
 from toolshift.experiment.run import execute
 from toolshift.experiment.tables import build_tables, done_runs
 from toolshift.experiment.workspace import Workspace, build_encoder, limit_tasks
 from toolshift.runs.environment import peak_rss_mb
+from toolshift.runs.files import read_json
+from toolshift.settings.compose import difference_from_defaults
 from toolshift.settings.launch import Launch
+from toolshift.settings.options import load_table_spec
+from toolshift.settings.schema import Settings
+from toolshift.text.encoder import Encoder
 
 log = logging.getLogger("toolshift")
+
+_ESCAPED = re.compile(r"\\([\\`*_|<>])")
+_CELL = re.compile(r"(?:\\.|[^|\\])*\|")
 
 
 def train(launch: Launch) -> int:
     """Run one experiment. Returns the exit status: 1 if a run failed."""
     start = time.monotonic()
-    _log_to_stderr()
+    log_to_stderr()
     settings = launch.settings
+    load_table_spec(settings.name)  # an experiment without a table is refused before its runs, not after them
+    for line in changes(settings):
+        say(line)
     encoder = build_encoder(settings)
     loaded = open_records(settings)
-    report = loaded.records.report
-    _say(
-        f"{settings.dataset.name} ({settings.data.source}): {report.tasks} tasks, {report.capabilities} capabilities, "
-        f"{report.endpoints} endpoints, {report.gold_pairs} gold pairs, {report.domains} domains; "
-        f"{sum(report.dropped.values())} of {report.rows_read} rows dropped {report.dropped or ''}"
-    )
+    say(describe(loaded, source=settings.data.source))
     prints = {"records": loaded.fingerprint, "encoder": encoder.fingerprint}
     runs = plan_runs(settings, overridden_keys=launch.overridden_keys, fingerprints=prints)
-    pending = [run for run in runs if run.folder.state != "done"]
-    _say(f"{len(runs)} runs asked for, {len(runs) - len(pending)} already done, {len(pending)} to do")
-    failed: list[PlannedRun] = []
-    if pending:
-        records = limit_tasks(loaded.records, settings.debug.max_tasks)
-        workspace = Workspace(settings=settings, records=records, fingerprint=loaded.fingerprint, encoder=encoder)
-        failed = execute(pending, workspace, command=launch.command)
+    pending = [run for run in runs if not run.is_done]
+    say(f"{len(runs)} runs asked for, {len(runs) - len(pending)} already done, {len(pending)} to do")
+    failed = _run_missing(pending, loaded, encoder=encoder, launch=launch) if pending else []
+    del loaded, encoder  # the table stage has the memory to itself
+    if settings.evaluation.export_trec:
+        _export([run for run in runs if run.is_done])
     code = _report(runs, failed, outputs=Path(settings.paths.outputs), launch=launch)
-    _say(f"{time.monotonic() - start:.1f} s, peak memory {peak_rss_mb():.0f} MiB")
+    say(f"{time.monotonic() - start:.1f} s, peak memory {peak_rss_mb():.0f} MiB")
     return code
+
+
+def _run_missing(
+    pending: Sequence[PlannedRun], loaded: LoadedRecords, *, encoder: Encoder, launch: Launch
+) -> list[PlannedRun]:
+    settings = launch.settings
+    records = limit_tasks(loaded.records, settings.debug.max_tasks)
+    workspace = Workspace(settings=settings, records=records, fingerprint=loaded.fingerprint, encoder=encoder)
+    return execute(pending, workspace, command=launch.command)
+
+
+def changes(settings: Settings) -> list[str]:
+    """What differs from the defaults, a line a key; of an exchanged option only its name."""
+    found = difference_from_defaults(settings)
+    exchanged = {d.key.removesuffix("name") for d in found if d.key.endswith(".name")}
+    shown = [d for d in found if d.key.endswith(".name") or not any(map(d.key.startswith, exchanged))]
+    return ["changed from the defaults:", *(f"  {d}" for d in shown)] if shown else []
+
+
+def describe(loaded: LoadedRecords, *, source: str) -> str:
+    """One line: what the records hold and what was dropped on the way."""
+    report = loaded.records.report
+    return (
+        f"{loaded.records.dataset} ({source}): {report.tasks} tasks, {report.capabilities} capabilities, "
+        f"{report.endpoints} endpoints, {report.gold_pairs} gold pairs, {report.domains} domains; "
+        f"{sum(report.dropped.values())} of {report.rows_read} rows dropped {report.dropped or ''}"
+    ).rstrip()
+
+
+def for_terminal(markdown: str) -> str:
+    """Markdown as a person reads it in a terminal: no backslash escapes, columns still aligned."""
+    lines = markdown.split("\n")
+    return "\n".join(_CELL.sub(_plain_cell, x) if x.startswith("|") else _ESCAPED.sub(r"\1", x) for x in lines)
+
+
+def _plain_cell(cell: re.Match[str]) -> str:
+    text, count = _ESCAPED.subn(r"\1", cell[0][:-1])
+    return text + " " * count + "|"
+
+
+def _export(runs: Sequence[PlannedRun]) -> None:
+    written = [export_trec(run.folder.path) for run in runs]
+    say(f"TREC files of {len(runs)} runs, {sum(map(bool, written))} written now, in <run>/trec")
 
 
 def _report(runs: Sequence[PlannedRun], failed: Sequence[PlannedRun], *, outputs: Path, launch: Launch) -> int:
     for run in failed:
-        print(f"failed: {run.model.name} in {run.folder.path}; see status.json there", file=sys.stderr)
-    done = done_runs(outputs, launch.settings.name, family=runs[0].family)
+        say(f"failed: {run.model.name} ({variant_name(run.settings)}): {_exception(run)}; see {run.folder.path}")
+    done = table_runs(done_runs(outputs, launch.settings.name, family=runs[0].family), launch.settings.models)
     if not any(run.model == launch.settings.reference for run in done):
-        print("no table: the reference has no finished run", file=sys.stderr)
+        say("no table: the reference has no finished run")
         return 1
-    written = build_tables(launch.settings, done)
-    print(written.markdown)
-    _say("wrote " + ", ".join(str(p) for p in written.paths))
-    _say("runs in " + str(runs[0].folder.path.parent))
+    written = build_tables(launch.settings, done, reuse=True)
+    print(for_terminal(written.markdown))
+    say("wrote " + ", ".join(str(p) for p in written.paths))
+    say("runs in " + str(runs[0].folder.path.parent))
     return 1 if failed else 0
 
 
-def _say(line: str) -> None:
+def _exception(run: PlannedRun) -> str:
+    return str(read_json(run.folder.path / "status.json").get("exception", "no reason recorded"))
+
+
+def say(line: str) -> None:
+    """A line for the person who waits, apart from the result on standard output."""
     print(line, file=sys.stderr, flush=True)
 
 
-def _log_to_stderr() -> None:
+class _StandardError(logging.Handler):
+    """Writes to the standard error of the moment, which may be another one in the next call of this process."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(self.format(record))
+
+
+def log_to_stderr() -> None:
+    """Show the package's log, once however often it is called."""
     logger = logging.getLogger("toolshift")
-    if not logger.handlers:
-        handler = logging.StreamHandler(sys.stderr)
+    if not any(isinstance(handler, _StandardError) for handler in logger.handlers):
+        handler = _StandardError()
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
         logger.addHandler(handler)
     logger.setLevel(logging.INFO)

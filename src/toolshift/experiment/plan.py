@@ -16,6 +16,10 @@ from toolshift.settings.tree import as_mapping
 
 # How and where a run is computed, and what it is printed beside, is not what it computes.
 NOT_IDENTITY = ("paths", "runtime", "tracking", "compare", "models", "reference", "data.root", "data.cache")
+# Where an encoder finds its weights and runs; its fingerprint, which is part of the identity, covers both.
+NOT_IDENTITY_OF_ENCODER = ("device", "path")
+# What a finished run has; a folder without one of them is run again, whatever its status says.
+RUN_FILES = ("config.yaml", "run.json", "folds.parquet", "artefacts.csv", "per_task.parquet", "metrics.csv")
 # Runs that differ in these alone stand in one table.
 TABLE_AXES = ("view.universe", "view.miner", "protocol.purge")
 
@@ -34,6 +38,16 @@ class PlannedRun:
     def seeds(self) -> tuple[int, ...]:
         """Seeds to score: all for a stochastic row, the first one otherwise."""
         return self.settings.seeds if self.model.stochastic else self.settings.seeds[:1]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run is finished and nothing of it was taken away since."""
+        return self.folder.state == "done" and all((self.folder.path / name).is_file() for name in RUN_FILES)
+
+
+def variant_name(settings: Settings) -> str:
+    """The values of the table axes, for logs and messages."""
+    return f"universe={settings.view.universe} miner={settings.view.miner} purge={settings.protocol.purge}"
 
 
 def plan_runs(
@@ -57,8 +71,8 @@ def run_identity(settings: Settings, model: ModelSettings, *, fingerprints: Mapp
     """The resolved config of one run without paths and runtime, plus data fingerprints."""
     config = as_mapping(settings, without=NOT_IDENTITY)
     config["evaluation"].pop("export_trec")
-    if settings.encoder.params.get("device") is not None:
-        config["encoder"]["params"].pop("device")
+    for name in NOT_IDENTITY_OF_ENCODER:
+        config["encoder"]["params"].pop(name, None)
     config["model"] = as_mapping(dataclasses.replace(model))
     config["fingerprints"] = dict(sorted(fingerprints.items()))
     return config

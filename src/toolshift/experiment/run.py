@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -24,14 +25,17 @@ from toolshift.evaluation.per_task import (
     per_task_values,
     positions,
 )
-from toolshift.experiment.plan import PlannedRun
-from toolshift.experiment.workspace import Variant, Workspace, resolve
-from toolshift.models.base import Ranker, Scorer, Source
+from toolshift.evaluation.seal import open_target
+from toolshift.experiment.fit import Fit, build, fits
+from toolshift.experiment.plan import PlannedRun, variant_name
+from toolshift.experiment.resume import code_fingerprint, prepare_folder, stored_scores
+from toolshift.experiment.workspace import Variant, Workspace
+from toolshift.models.base import Source
 from toolshift.models.features import Pairs
 from toolshift.runs.environment import environment, peak_rss_mb
-from toolshift.runs.files import sha256_file, write_json, write_text
+from toolshift.runs.files import sha256_file, stable_hash, write_json, write_text
 from toolshift.runs.progress import track
-from toolshift.selection.value import source_value
+from toolshift.selection.records import summarise_selection, write_selection
 from toolshift.views.corpus import Corpus
 from toolshift.views.manifest import manifest_table, pair_columns, write_table
 
@@ -46,15 +50,21 @@ class NonFiniteScore(ValueError):
     user_facing = True
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ActiveRun:
-    """A planned run while it is being executed; ``scores``: seed -> (p,) over all distinct pairs of the variant."""
+    """A planned run while it is being executed; ``scores``: seed -> (p,) over all distinct pairs of the variant.
+
+    data: fingerprint of lists, records and encoder. resumable: whether scores that lie in the folder may be read back.
+    reused: targets for which they were.
+    """
 
     plan: PlannedRun
-    ranker: Ranker
     scores: Mapping[int, NDArray[np.float64]]
+    data: str = ""
+    resumable: bool = False
+    reused: int = 0
     started: float = field(default_factory=time.monotonic)
-    error: BaseException | None = None
+    error: Exception | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,39 +105,66 @@ def execute(runs: Sequence[PlannedRun], workspace: Workspace, *, command: str) -
     """Execute runs variant by variant and return those that failed.
 
     A failing model does not end the others unless ``runtime.on_error`` is ``stop``.
+
+    Raises:
+        RunBusy: if another process works in one of the run folders.
     """
     failed: list[PlannedRun] = []
     for _, group in groupby(runs, key=_variant_key):
-        plans = list(group)
-        variant = workspace.variant(plans[0].settings)
-        board = Board.of(variant, workspace.corpus)
-        active = [_begin(plan, size=len(board.pairs)) for plan in plans]
-        _write_inputs(active, variant, workspace)
-        for number, target in enumerate(track(variant.folds.targets, what=_variant_key(plans[0]))):
-            here = np.flatnonzero(board.target == number)
-            if here.size:
-                source = _source(target, variant, workspace)
-                columns = board.columns(number)
-                for run in active:
-                    if run.error is None:
-                        _attempt(run, source, here=here, columns=columns, board=board, workspace=workspace)
-        for run in active:
-            _close(run, board, workspace, command=command)
-        failed += [run.plan for run in active if run.error is not None]
+        with ExitStack() as locks:
+            plans = list(group)
+            for plan in plans:
+                locks.enter_context(plan.folder.lock())
+            # Another process may have finished some of them since the command was planned.
+            pending = [plan for plan in plans if not plan.is_done]
+            if pending:
+                failed += _execute_variant(pending, workspace, command=command)
     return failed
 
 
+def _execute_variant(plans: Sequence[PlannedRun], workspace: Workspace, *, command: str) -> list[PlannedRun]:
+    variant = workspace.variant(plans[0].settings)
+    board = Board.of(variant, workspace.corpus)
+    active = [_begin(plan, size=len(board.pairs)) for plan in plans]
+    _write_inputs(active, variant, workspace)
+    for number, target in enumerate(track(variant.folds.targets, what=_variant_key(plans[0]))):
+        here = np.flatnonzero(board.target == number)
+        if here.size:
+            source = _source(target, variant, workspace)
+            columns = board.columns(number)
+            for run in active:
+                if run.error is None:
+                    _attempt(run, source, here=here, columns=columns, board=board, workspace=workspace)
+    for run in active:
+        if run.error is None:
+            _close(run, board, workspace, command=command)
+    return [run.plan for run in active if run.error is not None]
+
+
 def _variant_key(plan: PlannedRun) -> str:
-    settings = plan.settings
-    return f"{settings.view.universe}/{settings.view.miner}/purge={settings.protocol.purge}"
+    return variant_name(plan.settings)
 
 
 def _begin(plan: PlannedRun, *, size: int) -> ActiveRun:
     from omegaconf import OmegaConf
 
     plan.folder.begin(identity=plan.identity, config_yaml=OmegaConf.to_yaml(OmegaConf.create(dict(plan.identity))))
-    ranker: Ranker = resolve(plan.model.target)(**plan.model.params)
-    return ActiveRun(plan=plan, ranker=ranker, scores={seed: np.full(size, np.nan) for seed in plan.seeds})
+    run = ActiveRun(plan=plan, scores={seed: np.full(size, np.nan) for seed in plan.seeds})
+    try:
+        run.resumable = prepare_folder(plan.folder.path, code=code_fingerprint(plan.model.target))
+        build(plan)  # parameters that the model refuses are found before the first target
+    except Exception as error:
+        _fail(run, error, where="could not be built")
+    return run
+
+
+def _fail(run: ActiveRun, error: Exception, *, where: str) -> None:
+    """Record an error: it ends this run, and all of them only if asked to."""
+    run.error = error
+    run.plan.folder.fail(error, trace=traceback.format_exc())
+    log.error("%s %s: %s: %s", run.plan.model.name, where, type(error).__name__, error)
+    if run.plan.settings.runtime.on_error == "stop":
+        raise error
 
 
 def _source(target: str, variant: Variant, workspace: Workspace) -> Source:
@@ -154,19 +191,32 @@ def _attempt(
     board: Board,
     workspace: Workspace,
 ) -> None:
-    """Fit and score one model on one target; an error ends this run, and all of them only if asked to."""
+    """Fit and score one model on one target, unless an interrupted run left its scores."""
     try:
-        for seed, scorer in _fitted(run, source, workspace):
-            scores = np.asarray(scorer.score(board.pairs.take(here), bank=workspace.bank, seed=seed), np.float64)
-            _check_scores(scores, here.size, target=source.target, seed=seed)
-            run.scores[seed][here] = scores
-            _write_target(run, source.target, scorer, seed=seed, columns=columns)
+        if _restore(run, source.target, columns=columns):
+            return
+        for fit in fits(run.plan, source, bank=workspace.bank):
+            pairs = board.pairs.take(here)
+            scores = np.asarray(fit.scorer.score(pairs, bank=workspace.bank, seed=fit.seed), np.float64)
+            _check_scores(scores, here.size, target=source.target, seed=fit.seed)
+            run.scores[fit.seed][here] = scores
+            _write_target(run, source.target, fit, columns=columns)
     except Exception as error:
-        run.plan.folder.fail(error, trace=traceback.format_exc())
-        if run.plan.settings.runtime.on_error == "stop":
-            raise
-        log.error("%s failed on %s: %s: %s", run.plan.model.name, source.target, type(error).__name__, error)
-        run.error = error
+        _fail(run, error, where=f"failed on {source.target}")
+
+
+def _restore(run: ActiveRun, target: str, *, columns: tuple[pa.Table, NDArray[np.int64]]) -> bool:
+    """Take over the scores of a target that an interrupted run left behind, of every seed or of none."""
+    if not run.resumable:
+        return False
+    rows, place = columns
+    stored = stored_scores(run.plan.folder.path, target, seeds=run.plan.seeds, rows=rows, place=place, data=run.data)
+    if stored is None:
+        return False
+    for seed, (at, scores) in stored.items():
+        run.scores[seed][at] = scores
+    run.reused += 1
+    return True
 
 
 def _check_scores(scores: NDArray[np.float64], size: int, *, target: str, seed: int) -> None:
@@ -177,27 +227,12 @@ def _check_scores(scores: NDArray[np.float64], size: int, *, target: str, seed: 
         raise NonFiniteScore(f"target {target}, seed {seed}: {bad} of {size} scores are not finite")
 
 
-def _write_target(
-    run: ActiveRun, target: str, scorer: Scorer, *, seed: int, columns: tuple[pa.Table, NDArray[np.int64]]
-) -> None:
-    """The selection record and the published predictions (view, task_id, capability_id, score) of one target."""
+def _write_target(run: ActiveRun, target: str, fit: Fit, *, columns: tuple[pa.Table, NDArray[np.int64]]) -> None:
+    """Checkpoint, selection record and the published predictions (view, task_id, capability_id, score) of a target."""
     path, (table, place) = run.plan.folder.path, columns
-    write_json(
-        path / "selection" / target / f"seed={seed}.json",
-        {"target": target, "seed": seed, "contexts_seen": list(scorer.contexts_seen), **scorer.record},
-    )
-    scored = table.append_column("score", pa.array(run.scores[seed][place]))
-    write_table(path / "scores" / target / f"seed={seed}.parquet", scored)
-
-
-def _fitted(run: ActiveRun, source: Source, workspace: Workspace) -> Iterator[tuple[int, Scorer]]:
-    scorer: Scorer | None = None
-    for seed in run.plan.seeds:
-        if scorer is None or run.ranker.fit_per_seed:
-            scorer = run.ranker.fit(source, bank=workspace.bank, measure=source_value, seed=seed)
-        if source.target in scorer.contexts_seen:
-            raise AssertionError(f"{run.plan.model.name}: the held-out context {source.target} was seen while fitting")
-        yield seed, scorer
+    write_selection(path, fit.scorer, target=target, seed=fit.seed, choice=fit.choice, data=run.data)
+    scored = table.append_column("score", pa.array(run.scores[fit.seed][place]))
+    write_table(path / "scores" / target / f"seed={fit.seed}.parquet", scored)
 
 
 def _values(run: ActiveRun, board: Board, workspace: Workspace, *, slices: Sequence[str]) -> pd.DataFrame | None:
@@ -234,7 +269,12 @@ def _frame(
         name_free=flags.name_free[rows],
         no_partial_schema=flags.no_partial_schema[rows],
     )
-    return frame[[*PER_TASK_COLUMNS, *evaluation.measures, "scored", "name_free", "no_partial_schema"]]
+    measured = list(evaluation.measures)
+    if "MRR" in measured and "RR" not in measured:
+        # The name that the value of a single task has in the published file; tables read the measure's own name.
+        frame["RR"] = frame["MRR"]
+        measured.insert(0, "RR")
+    return frame.loc[:, [*PER_TASK_COLUMNS, *measured, "scored", "name_free", "no_partial_schema"]]
 
 
 def _write_inputs(active: Sequence[ActiveRun], variant: Variant, workspace: Workspace) -> None:
@@ -248,14 +288,27 @@ def _write_inputs(active: Sequence[ActiveRun], variant: Variant, workspace: Work
         write_table(run.plan.folder.path / "folds.parquet", folds)
     rows = artefact_rows(variant, workspace.corpus, labels=workspace.labels, flags=workspace.flags)
     for run in active:
-        write_text(run.plan.folder.path / "artefacts.csv", rows.to_csv(index=False, lineterminator="\n"))
+        path = run.plan.folder.path
+        write_text(path / "artefacts.csv", rows.to_csv(index=False, lineterminator="\n"))
+        lists = {name: sha256_file(path / "manifests" / f"{name}.parquet") for name in sorted(variant.manifests)}
+        run.data = stable_hash([run.plan.identity["fingerprints"], lists, sha256_file(path / "folds.parquet")])
 
 
 def _close(run: ActiveRun, board: Board, workspace: Workspace, *, command: str) -> None:
-    """Write the collected values and mark the run as done; a failed run keeps its status."""
-    if run.error is not None:
-        return
+    """Write the collected values and mark the run as done."""
+    if run.reused:
+        log.info("%s: scores of %d targets reused from an interrupted run", run.plan.model.name, run.reused)
+    try:
+        _write_results(run, board, workspace, command=command)
+    except Exception as error:
+        _fail(run, error, where="failed while its results were written")
+
+
+def _write_results(run: ActiveRun, board: Board, workspace: Workspace, *, command: str) -> None:
     path, plan = run.plan.folder.path, run.plan
+    for number in np.unique(board.target):
+        for seed in plan.seeds:
+            open_target(path, board.variant.folds.targets[number], seed=seed, data=run.data)
     per_task = _values(run, board, workspace, slices=())
     assert per_task is not None  # a variant without any list was refused before
     write_table(path / "per_task.parquet", pa.Table.from_pandas(per_task, preserve_index=False))
@@ -265,7 +318,7 @@ def _close(run: ActiveRun, board: Board, workspace: Workspace, *, command: str) 
         write_table(path / "per_task_slices.parquet", pa.Table.from_pandas(sliced, preserve_index=False))
     metrics = metric_rows(per_task, measures=plan.settings.evaluation.measures)
     write_text(path / "metrics.csv", metrics.to_csv(index=False, lineterminator="\n"))
-    write_json(path / "run.json", _run_record(run, board.variant, workspace, command=command))
+    write_json(path / "run.json", _run_record(run, board, workspace, command=command))
     plan.folder.finish()
 
 
@@ -278,16 +331,18 @@ def metric_rows(per_task: pd.DataFrame, *, measures: Sequence[str]) -> pd.DataFr
     """metrics.csv: task mean of every (target, view, seed) cell; ``value`` is empty where the cell is not scored."""
     keys = ["protocol", "target", "view", "model", "seed"]
     cells = per_task.groupby(keys, sort=True)
-    means = cells[list(measures)].mean()
-    long = means.rename_axis("measure", axis=1).stack().rename("value").reset_index()
+    means = cells.agg(**{name: (name, "mean") for name in measures}).reset_index()
+    long = means.melt(id_vars=keys, var_name="measure", value_name="value").sort_values(keys, kind="stable")
     size = cells.agg(n_tasks=("task_id", "size"), scored=("scored", "first")).reset_index()
     rows = long.merge(size, on=keys)
     rows["value"] = rows["value"].where(rows["scored"])
     return rows
 
 
-def _run_record(run: ActiveRun, variant: Variant, workspace: Workspace, *, command: str) -> Mapping[str, Any]:
-    path = run.plan.folder.path
+def _run_record(run: ActiveRun, board: Board, workspace: Workspace, *, command: str) -> Mapping[str, Any]:
+    path, variant = run.plan.folder.path, board.variant
+    scored = [variant.folds.targets[number] for number in np.unique(board.target)]
+    selection = summarise_selection(path, targets=scored, seeds=run.plan.seeds)
     return {
         **environment(command=command),
         "model": run.plan.model.name,
@@ -299,9 +354,12 @@ def _run_record(run: ActiveRun, variant: Variant, workspace: Workspace, *, comma
         },
         "data": variant.settings.data.source,
         "seeds": list(run.plan.seeds),
+        "targets_reused": run.reused,
         "fingerprints": dict(run.plan.identity["fingerprints"]),
         "manifests": {p.stem: sha256_file(p) for p in sorted((path / "manifests").glob("*.parquet"))},
         "folds": sha256_file(path / "folds.parquet"),
+        "not_converged": selection.not_converged,
+        "selected": dict(selection.selected),
         "skipped": {view: dict(m.skipped) for view, m in variant.manifests.items()},
         "cache": {"folder": workspace.cache.folder.name},
         "device": run.plan.settings.runtime.device,

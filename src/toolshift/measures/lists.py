@@ -14,7 +14,8 @@ from toolshift.measures.registry import Measure, parse_measure
 
 Ties = Literal["expected", "keys"]
 
-SCORE_DECIMALS = 9
+_GRID = 1e9
+# Candidates worked on at once: temporaries stay in the processor's cache, and memory is bounded.
 _BLOCK = 1 << 18
 
 
@@ -128,7 +129,7 @@ def _evaluate_block(
     part = slice(int(bounds[0]), int(bounds[-1]))
     _refuse_non_finite(score[part], offsets=bounds - bounds[0], first_list=first_list)
     ranks, tied = locate(
-        _rounded(score[part]),
+        _comparable(score[part]),
         gold[part],
         offsets=bounds - bounds[0],
         keys=None if keys is None else keys[part],
@@ -164,13 +165,14 @@ def _values(ranks: RelevantRanks, wanted: Mapping[str, Measure], *, tied: Bools)
     return ListValues(values=values, tied=tied, n_candidates=ranks.n_candidates, n_gold=ranks.n_gold)
 
 
-def _rounded(scores: Floats) -> Floats:
-    # Beyond 2**53 * 1e-9 neighbouring floats are further apart than 1e-9, and np.round could overflow.
-    limit = 2.0**53 * 10.0**-SCORE_DECIMALS
-    if scores.size == 0 or (scores.max() < limit and scores.min() > -limit):
-        return np.round(scores, SCORE_DECIMALS)
+def _comparable(scores: Floats) -> Floats:
+    """Scores that are equal exactly where the given ones are equal to 1e-9, in units of 1e-9, order kept."""
+    # Beyond 2**53 * 1e-9 neighbouring floats are further apart than 1e-9 (and the product could overflow).
+    limit = 2.0**53 / _GRID
+    if scores.max() < limit and scores.min() > -limit:
+        return np.rint(scores * _GRID)
     coarse = np.abs(scores) >= limit
-    return np.where(coarse, scores, np.round(np.where(coarse, 0.0, scores), SCORE_DECIMALS))
+    return np.where(coarse, scores, np.rint(np.where(coarse, 0.0, scores) * _GRID) / _GRID)
 
 
 def _packed(scores: ArrayLike, relevant: ArrayLike, *, offsets: ArrayLike) -> tuple[Floats, Bools, Ints]:

@@ -211,14 +211,15 @@ class _Packed:
     def count_above_and_same(self) -> tuple[Ints, Ints]:
         """Candidates of the own list with a higher and with an equal score, (m,) each, itself included."""
         above, same = np.empty(len(self.items), np.int64), np.empty(len(self.items), np.int64)
-        for lists in _split_by(self.lengths, np.arange(len(self.lengths))):
+        # Lists with many relevant candidates first: those with a j-th one are then the leading columns, without a copy.
+        by_gold = np.argsort(-self.n_gold, kind="stable")
+        for lists in _split_by(self.lengths, by_gold):
             columns = self._columns(self.scores, lists)
-            # The j-th relevant candidates of all lists at once: every list needs to be copied once only.
-            for j in range(int(self.n_gold[lists].max())):
-                inside = np.flatnonzero(self.n_gold[lists] > j)
-                rows = self.first_row[lists[inside]] + j
-                others = columns if len(inside) == len(lists) else np.take(columns, inside, axis=1)
-                own = self.scores[self.items[rows]]
+            descending = -self.n_gold[lists]
+            for j in range(-int(descending[0])):
+                k = int(np.searchsorted(descending, -j))
+                rows = self.first_row[lists[:k]] + j
+                others, own = columns[:, :k], self.scores[self.items[rows]]
                 above[rows], same[rows] = _column_sum(others > own), _column_sum(others == own)
         return above, same
 

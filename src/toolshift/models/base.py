@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolshift.models.features import FeatureBank, Pairs
+from toolshift.views.corpus import Rows
 from toolshift.views.manifest import Manifest
 from toolshift.views.roles import Fold
 
@@ -34,6 +35,40 @@ class Source:
     def manifests(self) -> Mapping[str, Manifest]:
         """Training lists of every view, built from this fold's own records when first asked for."""
         return self.build(self.fold)
+
+    @property
+    def tasks(self) -> Rows:
+        """Task rows of the sources."""
+        return self.fold.labels.rows
+
+    def without(self, contexts: Sequence[str]) -> Source:
+        """The sources without some contexts: their records are gone from everything that is built or counted."""
+        kept = tuple(c for c in self.contexts if c not in set(contexts))
+        codes = [i for i, name in enumerate(self.fold.corpus.domains) if name in set(contexts)]
+        rows = self.tasks[~np.isin(self.context_of[self.tasks], codes)]
+        context_of = np.full_like(self.context_of, -1)
+        context_of[rows] = self.context_of[rows]
+        fold = self.fold.narrowed(self.fold.labels.only(rows))
+        return Source(target=self.target, fold=fold, contexts=kept, context_of=context_of, build=self.build)
+
+    def validation(self, contexts: Sequence[str]) -> Source:
+        """The lists of some contexts, taken from the lists of all sources: what a fit without them is valued on."""
+        codes = [i for i, name in enumerate(self.fold.corpus.domains) if name in set(contexts)]
+        inside = np.isin(self.context_of, codes)
+        rows = self.tasks[inside[self.tasks]]
+        context_of = np.where(inside, self.context_of, -1)
+        return Source(
+            target=self.target,
+            fold=self.fold.narrowed(self.fold.labels.only(rows)),
+            contexts=tuple(c for c in self.contexts if c in set(contexts)),
+            context_of=context_of,
+            build=lambda _: {view: m.restrict(inside[m.tasks]) for view, m in self.manifests.items()},
+        )
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether any view has a list for some task."""
+        return any(m.tasks.size for m in self.manifests.values())
 
 
 class SourceMeasure(Protocol):
@@ -75,6 +110,27 @@ class Ranker(Protocol):
     def fit(self, source: Source, *, bank: FeatureBank, measure: SourceMeasure, seed: int) -> Scorer:
         """Fit on the sources; ``measure`` values scores of the source lists the way selection does."""
         ...
+
+
+Setting = Mapping[str, Any]
+
+
+class Trainable(Protocol):
+    """A model that selection fits on parts of the sources, one object per setting of its grid, and then refits on all
+    of them. A setting gives one value to every parameter named in the grid."""
+
+    def epochs(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> Iterator[Scorer]:
+        """Fit on the sources and yield the scorer after every epoch, at most ``limits.epochs`` times; a closed-form
+        fit yields once. A yielded scorer is not changed by later epochs."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Caps on one fit: epochs, and source tasks by smallest id hash (None for all)."""
+
+    epochs: int
+    max_tasks: int | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from toolshift.text.cache import EmbeddingCache
 from toolshift.text.lexical import Bm25
 from toolshift.text.spans import detected_types, identifier_words, spans
 from toolshift.views.corpus import Corpus, Rows
+from toolshift.views.roles import contains, packed_rows
 
 Values = NDArray[np.float64]
 _CHUNK_TASKS = 256
@@ -49,7 +49,7 @@ class PairCache:
     def __call__(self, pairs: Pairs) -> Values:
         """(p,) values of the feature."""
         keys = pairs.task * self._m + pairs.capability
-        missing = np.setdiff1d(keys, self._keys)
+        missing = np.unique(keys[~contains(self._keys, keys)])
         if missing.size:
             fresh = self._compute(Pairs(task=missing // self._m, capability=missing % self._m))
             merged = np.concatenate([self._keys, missing])
@@ -97,6 +97,11 @@ class FeatureBank:
         compute = SchemaMatch(bank=self, pool=pool, operation=operation)
         return self._cached(("schema", pool, operation), compute)(pairs)
 
+    def best_endpoint_cosine(self, pairs: Pairs) -> Values:
+        """(p,) largest cosine of the task text with an endpoint text of the capability; the cosine of the public texts
+        where it has no endpoint."""
+        return self._cached(("endpoint",), self._best_endpoint_cosine)(pairs)
+
     def _cached(self, key: tuple[object, ...], compute: Callable[[Pairs], Values]) -> PairCache:
         if key not in self._memo:
             self._memo[key] = PairCache(compute, n_capabilities=self.corpus.n_capabilities)
@@ -116,6 +121,21 @@ class FeatureBank:
         scores = self.bm25_index(k1, b).pairs(queries, query_index=local, doc_index=pairs.capability)
         return np.asarray(scores, np.float64)
 
+    def _best_endpoint_cosine(self, pairs: Pairs) -> Values:
+        corpus, result = self.corpus, self.cosine(pairs)
+        capabilities = np.unique(pairs.capability[corpus.endpoint_count[pairs.capability] > 0])
+        count = corpus.endpoint_count[capabilities]
+        starts = np.cumsum(count) - count
+        rows, _ = packed_rows(corpus.endpoint_offsets, capabilities)
+        vectors = self.cache.rows([corpus.endpoints[i].text for i in rows])
+        for tasks, where in task_chunks(pairs.task):
+            best = np.maximum.reduceat(self.task_vectors[tasks] @ vectors.T, starts, axis=1)
+            filled = corpus.endpoint_count[pairs.capability[where]] > 0
+            local = np.searchsorted(tasks, pairs.task[where][filled])
+            place = np.searchsorted(capabilities, pairs.capability[where][filled])
+            result[where][filled] = best[local, place]
+        return result
+
     def _library_rank(self, pairs: Pairs, *, by: str) -> Values:
         score = {"semantic_cosine": self._dense_scores, "bm25": self._lexical_scores}[by]
         result = np.empty(len(pairs), np.float64)
@@ -134,7 +154,7 @@ class FeatureBank:
         return result
 
     def _dense_scores(self, tasks: Rows) -> NDArray[np.float32]:
-        return self.task_vectors[tasks] @ np.asarray(self.capability_vectors).T
+        return on_grid(self.task_vectors[tasks] @ np.asarray(self.capability_vectors).T)
 
     def _lexical_scores(self, tasks: Rows) -> NDArray[np.float32]:
         index = self.bm25_index(1.5, 0.75)
@@ -187,7 +207,7 @@ class SchemaMatch:
         pair = np.repeat(np.arange(place.size), count)
         within = np.arange(pair.size) - np.repeat(np.cumsum(count) - count, count)
         column = parts.offsets[place][pair] + within
-        order = np.lexsort((within, -operation[local[pair], column], pair))
+        order = np.lexsort((within, -on_grid(operation[local[pair], column]), pair))
         in_pool = order[within < self.pool]
         best = np.full(place.size, -np.inf)
         np.maximum.at(best, pair[in_pool], value[local[pair[in_pool]], column[in_pool]].astype(np.float64))
@@ -215,7 +235,7 @@ class _Endpoints:
     def of(bank: FeatureBank, capabilities: Rows) -> _Endpoints:
         corpus = bank.corpus
         count = corpus.endpoint_count[capabilities]
-        rows = [i for c, k in zip(capabilities, count, strict=True) for i in _span(corpus.endpoint_offsets[c], k)]
+        rows, _ = packed_rows(corpus.endpoint_offsets, capabilities)
         endpoints = [corpus.endpoints[i] for i in rows]
         required = [[(identifier_words(a.name) or a.name, a.type) for a in e.required_arguments] for e in endpoints]
         names = sorted({name for args in required for name, _ in args})
@@ -246,7 +266,8 @@ class _Endpoints:
         cosine = bank.task_vectors[tasks] @ self.operation.T
         named = self._argument_scores(texts, bank=bank)
         a = np.asarray((self.argument @ named.T).T, np.float32)
-        kinds = np.array([[k in detected_types(x) for k in COARSE_TYPES] for x in texts], np.float32)
+        detected = [detected_types(x) for x in texts]
+        kinds = np.array([[k in found for k in COARSE_TYPES] for found in detected], np.float32)
         y = kinds @ self.typed.T
         masks = self.has_argument.astype(np.float32) + self.has_type
         weight = masks + (1.0 if operation else 0.0)
@@ -262,10 +283,12 @@ class _Endpoints:
         return np.maximum.reduceat(similarity, starts, axis=0)
 
 
+def on_grid(cosines: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Cosines rounded to 2^-20 (about 1e-6): noise of the last bits, which depends on how many rows are multiplied at
+    once, neither makes nor breaks a tie between equal texts."""
+    return (np.rint(cosines * np.float32(2**20)) / np.float32(2**20)).astype(np.float32)
+
+
 def requirement_spans(text: str) -> tuple[str, ...]:
     """Spans that an argument name is compared with; never empty."""
     return spans(text) or (text,)
-
-
-def _span(start: int, count: int) -> range:
-    return range(int(start), int(start) + int(count))

@@ -56,9 +56,9 @@ class FoldTable:
         }
 
     def table(self, corpus: Corpus) -> pa.Table:
-        """Long form: target, task_id, context, role."""
+        """Long form: target, task_id, context (null for a task without one), role."""
         g, n = self.role.shape
-        names = [c for c in self.context_names]
+        context = np.tile(self.contexts, g).astype(np.int32)
         return pa.table(
             {
                 "target": pa.DictionaryArray.from_arrays(
@@ -68,7 +68,7 @@ class FoldTable:
                     pa.array(np.tile(np.arange(n), g).astype(np.int32)), pa.array(list(corpus.task_ids), pa.string())
                 ),
                 "context": pa.DictionaryArray.from_arrays(
-                    pa.array(np.tile(self.contexts, g).astype(np.int32)), pa.array(names, pa.string())
+                    pa.array(context, mask=context < 0), pa.array(list(self.context_names), pa.string())
                 ),
                 "role": pa.DictionaryArray.from_arrays(pa.array(self.role.ravel()), pa.array(list(TASK_ROLES))),
             }

@@ -15,9 +15,11 @@ Mask = NDArray[np.bool_]
 
 def shares_gold(labels: Labels, *, target: Rows) -> Mask:
     """(n,) tasks that have a gold capability in common with a target task."""
-    wanted = np.zeros(labels.gold.shape[1], np.int32)
-    wanted[labels.gold[target].indices] = 1
-    return np.asarray(labels.gold.astype(np.int32) @ wanted).ravel() > 0
+    held_out = np.zeros(labels.gold.indptr.size - 1, np.int32)
+    held_out[target] = 1
+    gold = labels.gold.astype(np.int32)
+    wanted = np.asarray(held_out @ gold) > 0
+    return np.asarray(gold @ wanted.astype(np.int32)) > 0
 
 
 def near_query(

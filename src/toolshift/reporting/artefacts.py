@@ -23,44 +23,44 @@ CONTROL_COLUMNS = [
 ]  # fmt: skip
 
 
-def control_rows(tidy: pd.DataFrame, *, table: TableSettings) -> pd.DataFrame:
+def control_rows(tidy: pd.DataFrame, *, table: TableSettings, chance: pd.DataFrame | None = None) -> pd.DataFrame:
     """One row per variant and view: chance, candidate_only and its excess, cosine and its placebo, random and its
-    distance from the closed form in standard errors over seeds (``CONTROL_COLUMNS``).
+    distance from the closed form in standard errors (``CONTROL_COLUMNS``).
 
     ``verdict`` is ``artefact`` where the control exceeds chance by more than ``artefact_margin_pp`` on NDCG@5.
+    chance: rows of `evaluation.chance.chance_distance`; without them ``random_z`` is empty.
     """
-    rows = tidy[(tidy["slice"] == "all") & (tidy["measure"] == MEASURE)]
-    found = []
-    for key, group in rows.groupby([*VARIANT, "view"], sort=False):
-        mean = group.set_index("model")["mean"]
-        if CHANCE not in mean.index:
-            continue
-        get = lambda name, mean=mean: float(mean.get(name, np.nan))  # noqa: E731
-        excess = 100 * (get(table.artefact_control) - get(CHANCE))
-        found.append(
-            (
-                *key,
-                get(CHANCE),
-                get(table.artefact_control),
-                excess,
-                get("semantic_cosine"),
-                get(table.placebo),
-                100 * (get(table.placebo) - get("semantic_cosine")),
-                get("random"),
-                _z_of_random(group.set_index("model")),
-                ARTEFACT if excess > table.artefact_margin_pp else "",
-            )
-        )
-    return pd.DataFrame(found, columns=CONTROL_COLUMNS)
+    whole = _where(tidy, slice="all", measure=MEASURE)
+    wide = whole.pivot_table(index=[*VARIANT, "view"], columns="model", values="mean", sort=False).reset_index()
+    for name in (CHANCE, table.artefact_control, table.placebo, "semantic_cosine", "random"):
+        if name not in wide.columns:
+            wide[name] = np.nan
+    excess = 100 * (wide[table.artefact_control] - wide[CHANCE])
+    controls = pd.DataFrame(
+        {
+            **{key: wide[key] for key in (*VARIANT, "view")},
+            "chance": wide[CHANCE],
+            "candidate_only": wide[table.artefact_control],
+            "excess_pp": excess,
+            "cosine": wide["semantic_cosine"],
+            "cosine_noise": wide[table.placebo],
+            "placebo_gain_pp": 100 * (wide[table.placebo] - wide["semantic_cosine"]),
+            "random": wide["random"],
+            "verdict": np.where(excess > table.artefact_margin_pp, ARTEFACT, ""),
+        }
+    )
+    keys = [*VARIANT, "view"]
+    if chance is None or chance.empty:
+        return controls.assign(random_z=np.nan).loc[:, CONTROL_COLUMNS]
+    z = _where(chance, slice="all", measure=MEASURE).loc[:, [*keys, "z"]].rename(columns={"z": "random_z"})
+    return controls.merge(z, on=keys, how="left").loc[:, CONTROL_COLUMNS]
 
 
-def _z_of_random(models: pd.DataFrame) -> float:
-    """Distance of the random row from its closed form, in standard errors of the paired bootstrap difference."""
-    if "random" not in models.index or CHANCE not in models.index:
-        return float("nan")
-    gap = models.loc["random", "mean"] - models.loc[CHANCE, "mean"]
-    spread = models.loc["random", "std"] / np.sqrt(models.loc["random", "n_seeds"])
-    return float(gap / spread) if spread > 0 else float("nan")
+def _where(frame: pd.DataFrame, **wanted: str) -> pd.DataFrame:
+    keep = np.ones(len(frame), bool)
+    for column, value in wanted.items():
+        keep &= (frame[column] == value).to_numpy()
+    return frame.loc[keep, :]
 
 
 def mark_artefacts(tidy: pd.DataFrame, *, table: TableSettings) -> pd.DataFrame:
@@ -97,26 +97,30 @@ def _page(statistics: pd.DataFrame, controls: pd.DataFrame, *, data: str) -> Ite
     yield (
         "What gives positives away without reading the task. `excess_pp` is candidate_only above the closed-form "
         "chance, `placebo_gain_pp` is cosine_noise above cosine, `random_z` is the random row's distance from chance "
-        f"in standard errors over seeds; all on macro {MEASURE} over scored targets, slice `all`. A view marked "
+        f"in standard errors; all on macro {MEASURE} over scored targets, slice `all`. A view marked "
         "`artefact` gives no verdict."
     )
     yield "## Controls"
     yield frame_to_markdown(controls)
-    for (universe, miner), part in statistics.groupby(["universe", "miner"], sort=False):
+    for universe, miner in _distinct(statistics, ["universe", "miner"]):
         yield f"## Universe {universe}, miner {miner}"
-        views = part[(part["view"] != "") & (part["purge"] == part["purge"].iloc[0])]
+        part = _where(statistics, universe=universe, miner=miner)
+        views = part.loc[(part["view"] != "") & (part["purge"] == part["purge"].iloc[0]), :]
         for section, title in _SECTIONS.items():
-            rows = views[views["section"] == section]
-            if not rows.empty:
+            rows = _where(views, section=section)
+            if len(rows):
                 yield f"### {title}"
                 yield frame_to_markdown(_wide(rows))
     yield "## Sources left by each purge, and how unseen the targets are"
-    folds = statistics[statistics["view"] == ""]
-    yield frame_to_markdown(
-        folds.drop_duplicates(["purge", "section", "subject", "statistic"])[
-            ["purge", "section", "subject", "statistic", "value", "n"]
-        ]
-    )
+    folds = _where(statistics, view="")
+    columns = ["purge", "section", "subject", "statistic"]
+    repeated = folds.duplicated(columns).to_numpy()
+    yield frame_to_markdown(folds.loc[~repeated, [*columns, "value", "n"]])
+
+
+def _distinct(frame: pd.DataFrame, columns: list[str]) -> list[tuple[str, ...]]:
+    rows = (tuple(str(v) for v in row) for row in frame.loc[:, columns].itertuples(index=False, name=None))
+    return list(dict.fromkeys(rows))
 
 
 _SECTIONS = {

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from toolshift.evaluation.aggregate import CONDITIONAL, TableSpec
 from toolshift.reporting.tidy import Block, Cell, Column
 
+WHOLE = "all"
+"""The slice of whole lists; other slices print their main table alone."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
@@ -187,12 +190,12 @@ def _main_caption(block: Block, spec: TableSpec) -> str:
 
 def _test_caption(block: Block, spec: TableSpec) -> str:
     fixed = f"tasks resampled inside fixed targets (fewer than {spec.min_targets_two_level}); {CONDITIONAL}"
-    both = "targets resampled, then tasks inside each"
+    scheme = "targets resampled, then tasks inside each"
     held = block.conditional_views
     if held == block.views:
         scheme = fixed
-    else:
-        scheme = f"{both}; in view {', '.join(held)}: {fixed}" if held else both
+    elif held:
+        scheme += f"; in view {', '.join(held)}: {fixed}"
     return (
         f"Difference to {spec.reference}. Paired bootstrap, {spec.replicates} replicates: {scheme}. Percentile "
         f"interval, two-sided p; Holm over the family {' x '.join(spec.holm_family)}, the other keys fixed. MDE: "

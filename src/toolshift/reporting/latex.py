@@ -8,7 +8,7 @@ import pandas as pd
 
 from toolshift.evaluation.aggregate import TableSpec
 from toolshift.reporting import grid
-from toolshift.reporting.grid import Grid, Style
+from toolshift.reporting.grid import WHOLE, Grid, Style
 from toolshift.reporting.tidy import Block
 
 _SPECIAL = {
@@ -46,7 +46,7 @@ STYLE = Style(
 
 
 def to_latex(blocks: Sequence[Block], *, spec: TableSpec) -> str:
-    """The whole table: for each block the main table, the reference test and the other averages."""
+    """For each block the main table; for whole lists (slice ``all``) the reference test and the other averages too."""
     parts = [_HEAD]
     for number, block in enumerate(blocks, start=1):
         label = f"tab:{spec.name}-{number}"
@@ -54,6 +54,8 @@ def to_latex(blocks: Sequence[Block], *, spec: TableSpec) -> str:
         notes = "".join(f"% {note}\n" for note in (grid.title(block), *holes, *grid.gain_notes(block)))
         main = grid.main_grid(block, spec=spec, style=STYLE)
         parts.append(notes + _table(main, label=label, notes=holes, last_row_apart=True))
+        if block.key.slice != WHOLE:
+            continue
         tests = grid.test_grid(block, spec=spec, style=STYLE)
         if tests.rows:
             parts.append(_table(tests, label=f"{label}-test"))

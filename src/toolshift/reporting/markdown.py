@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from toolshift.evaluation.aggregate import TableSpec
 from toolshift.reporting import grid
-from toolshift.reporting.grid import Grid, Style
+from toolshift.reporting.grid import WHOLE, Grid, Style
 from toolshift.reporting.tidy import Block
 
 
@@ -31,13 +31,15 @@ STYLE = Style(
 
 
 def to_markdown(blocks: Sequence[Block], *, spec: TableSpec) -> str:
-    """The whole table: for each block the main table, the reference test and the other averages."""
+    """For each block the main table; for whole lists (slice ``all``) the reference test and the other averages too."""
     parts = [f"# {escape(spec.name)}"]
     for block in blocks:
         parts += [f"## {escape(grid.title(block))}", _table(grid.main_grid(block, spec=spec, style=STYLE))]
         found = [*grid.hole_notes(block), *grid.gain_notes(block)]
         if found:
             parts.append("\n".join(f"- {escape(note)}" for note in found))
+        if block.key.slice != WHOLE:
+            continue
         tests = grid.test_grid(block, spec=spec, style=STYLE)
         if tests.rows:
             parts += ["### Reference test", _table(tests)]

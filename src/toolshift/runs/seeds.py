@@ -48,10 +48,11 @@ def uniform(hashes: U64) -> NDArray[np.float64]:
 
 
 def normal(hashes: U64) -> NDArray[np.float64]:
-    """Hashes as standard normal numbers (inverse distribution function of the uniform number)."""
+    """Hashes as standard normal numbers: the inverse distribution function at the middle of one of 2^52 equal cells,
+    so that every hash gives a finite number."""
     from scipy.special import ndtri
 
-    return ndtri(uniform(hashes) + 2.0**-54)
+    return ndtri(((hashes >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
 
 
 def _splitmix(x: U64) -> U64:

@@ -50,6 +50,9 @@ def _data(settings: Settings) -> Problems:
         )
     if data.source == "sample" and data.root is not None:
         yield f"data.root: the generated sample reads no folder; did you mean data=real data.root={data.root}?"
+    if data.source == "real" and data.world != "default":
+        yield f"data.world: only the generated sample has worlds; did you mean data=sample data.world={data.world}?"
+    yield from _at_least("data.sample_seed", data.sample_seed, 0)
 
 
 def _encoder(settings: Settings) -> Problems:
@@ -69,6 +72,20 @@ def _view(settings: Settings) -> Problems:
     yield from _between("view.argument_overlap", view.argument_overlap, low=0, high=1)
     if not view.views:
         yield "view.views: at least one view is needed, for example view=natural"
+
+
+def _selection(settings: Settings) -> Problems:
+    selection = settings.selection
+    if selection.budget not in selection.budgets:
+        yield f"selection.budget: {selection.budget!r} is not a budget{suggestion(selection.budget, selection.budgets)}"
+    for name, budget in selection.budgets.items():
+        where = f"selection.budgets.{name}"
+        yield from _at_least(f"{where}.folds", budget.folds, 2)
+        yield from _at_least(f"{where}.epochs", budget.epochs, 1)
+        for key in ("settings", "max_tasks", "validation_tasks"):
+            value = getattr(budget, key)
+            if value is not None:
+                yield from _at_least(f"{where}.{key}", value, 1)
 
 
 def _protocol(settings: Settings) -> Problems:
@@ -219,6 +236,7 @@ _CHECKS: tuple[Callable[[Settings], Problems], ...] = (
     _encoder,
     _view,
     _protocol,
+    _selection,
     _models,
     _targets,
     _evaluation,

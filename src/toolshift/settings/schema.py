@@ -15,18 +15,26 @@ Universe = Literal["domain", "judged", "library"]
 Miner = Literal["union", "dense", "bm25", "category"]
 Purge = Literal["none", "gold", "near"]
 Slice = Literal["all", "name_free", "no_partial_schema", "no_duplicates", "miner"]
+SampleSize = Literal["tiny", "small", "large"]
+SampleWorld = Literal["default", "no_function_gap", "no_context_gap", "context_is_noise", "popularity_only"]
 Params = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSettings:
-    """Where records come from. ``root`` is the folder that holds ``<dataset>/`` in the upstream layout."""
+    """Where records come from. ``root`` is the folder that holds ``<dataset>/`` in the upstream layout.
+
+    ``world``, ``sample_size`` and ``sample_seed`` say which sample is generated (docs/sample.md); real data ignores the
+    last two.
+    """
 
     source: Literal["sample", "real"]
     root: str | None
     strict: bool
     cache: str
-    sample_size: Literal["tiny"]
+    world: SampleWorld
+    sample_size: SampleSize
+    sample_seed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +110,29 @@ class ModelSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SelectionSettings:
-    """The rule that chooses hyperparameters on source data; ``none`` until a trained model exists."""
+class BudgetSettings:
+    """How much work nested selection may do; None is no cap.
 
-    name: Literal["none"]
+    ``folds`` inner folds of whole source contexts, ``settings`` of the grid, ``max_tasks`` source tasks per fit and
+    ``validation_tasks`` per view and inner fold (both by id hash), ``epochs`` at most, and whether every seed selects
+    anew or the first one selects for all.
+    """
+
+    folds: int
+    settings: int | None
+    max_tasks: int | None
+    validation_tasks: int | None
+    epochs: int
+    every_seed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionSettings:
+    """The rule that chooses the setting of a model with a grid, on source data alone (spec/tact.md section 5)."""
+
+    name: Literal["nested"]
+    budget: str
+    budgets: Mapping[str, BudgetSettings]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,9 +42,13 @@ _UNIT_TOLERANCE = 1e-3
 class CacheError(RuntimeError):
     """A cache folder is unusable; the message names the file and says what to do."""
 
+    user_facing = True
+
 
 class TruncationError(ValueError):
     """More texts are cut by the encoder than the configuration allows."""
+
+    user_facing = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ _UNUSED_FILES = frozenset({"data_config.json", "train_script.txt", "README.txt",
 class EncoderError(RuntimeError):
     """An encoder cannot be built or gave something unusable; the message says what to do."""
 
+    user_facing = True
+
 
 @runtime_checkable
 class Encoder(Protocol):

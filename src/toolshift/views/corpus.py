@@ -99,7 +99,7 @@ class Labels:
         outside = np.setdiff1d(rows, self.rows)
         if outside.size:
             raise ValueError(f"{outside.size} tasks are not among the {self.rows.size} whose labels are held here")
-        keep = np.zeros(self.gold.shape[0], bool)
+        keep = np.zeros(self.gold.indptr.size - 1, bool)
         keep[rows] = True
         return Labels(
             rows=rows,
@@ -150,6 +150,12 @@ def build_corpus(records: Records) -> tuple[Corpus, Labels]:
     return corpus, labels
 
 
+def stored_entries(matrix: sparse.csr_matrix) -> tuple[Rows, Rows]:
+    """(row, column) of the stored entries, row by row; the typed way to read a membership matrix."""
+    row = np.repeat(np.arange(matrix.indptr.size - 1), np.diff(matrix.indptr))
+    return row, np.asarray(matrix.indices, np.int64)
+
+
 def _membership(ids: Sequence[Iterable[str]], row_of: Callable[[str], int], *, width: int) -> sparse.csr_matrix:
     columns = [np.array(sorted(row_of(i) for i in group), np.int64) for group in ids]
     indptr = np.concatenate([[0], np.cumsum([c.size for c in columns])]).astype(np.int64)
@@ -169,4 +175,4 @@ def _by_domain(corpus: Corpus, matrix: sparse.csr_matrix, rows: Rows) -> NDArray
     member = sparse.csr_matrix(
         (np.ones(known.size, np.int64), (corpus.task_domain[known], known)), shape=(len(corpus.domains), corpus.n_tasks)
     )
-    return np.asarray((member @ matrix.astype(np.int64)).todense())
+    return sparse.csr_matrix(member @ matrix.astype(np.int64)).toarray()

@@ -168,7 +168,7 @@ def suspected_duplicates(
     offered = sparse.csr_matrix(_capability_endpoints(corpus) @ key)
     operation = _pair_products(wanted, offered, task, capability) > 0
     alike = sparse.csr_matrix(labels.gold.astype(np.int32) @ near_text.astype(np.int32))
-    text = np.asarray(alike[task, capability]).ravel() > 0
+    text = _pair_products(alike, _identity(corpus.n_capabilities), task, capability) > 0
     return Suspects(same_operation=operation & ~manifest.positive, near_text=text & ~manifest.positive)
 
 
@@ -201,6 +201,10 @@ def _capability_endpoints(corpus: Corpus) -> sparse.csr_matrix:
     size = len(corpus.endpoints)
     ones = np.ones(size, np.int32)
     return sparse.csr_matrix((ones, np.arange(size), corpus.endpoint_offsets), shape=(corpus.n_capabilities, size))
+
+
+def _identity(size: int) -> sparse.csr_matrix:
+    return sparse.csr_matrix((np.ones(size, np.int32), np.arange(size), np.arange(size + 1)), shape=(size, size))
 
 
 def _pair_products(

@@ -62,12 +62,14 @@ def build_pool(corpus: Corpus, labels: Labels, *, retrieval: Retrieval, library:
     """Evaluate the miners and the schema signals for every task whose labels are held.
 
     Without ``library`` only capabilities that some task judges are looked at: no other universe can draw more. Both
-    cuts change the cost of a manifest, never a list.
+    cuts change the cost of a manifest, never a list. A capability without endpoints has no signal and is no hard
+    candidate.
     """
     judged = np.zeros(corpus.n_capabilities, bool)
     judged[labels.gold.indices] = True
     judged[labels.given.indices] = True
-    columns = np.flatnonzero(judged) if library is None else np.arange(corpus.n_capabilities)
+    wanted = judged if library is None else np.ones_like(judged)
+    columns = np.flatnonzero(wanted & (corpus.endpoint_count > 0))
     parts = [
         _trimmed(_block_pairs(block), corpus, judged=judged, library=library)
         for block in _blocks(corpus, labels, retrieval, columns)
@@ -105,7 +107,7 @@ def draw_salt(role: str, seed: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _Block:
-    """Some tasks (t,) and the k candidate columns they are held against."""
+    """Some tasks (t,) and the k candidate columns they are held against; every column has an endpoint."""
 
     corpus: Corpus
     labels: Labels
@@ -142,23 +144,19 @@ class _Block:
 
     def representative(self) -> Rows:
         """(t, k) endpoint of each column that shares most words with the task (TF-IDF cosine), the first by id among
-        equals; -1 for a capability without endpoints. Reads no label."""
+        equals. Reads no label."""
         corpus, table = self.corpus, self.corpus.operations
-        counts = corpus.endpoint_count[self.columns]
-        result = np.full((self.tasks.size, self.columns.size), -1, np.int64)
-        filled = np.flatnonzero(counts)
-        if not filled.size:
-            return result
-        counts, starts = counts[filled], corpus.endpoint_offsets[self.columns[filled]]
+        if not self.columns.size:
+            return np.zeros((self.tasks.size, 0), np.int64)
+        counts, starts = corpus.endpoint_count[self.columns], corpus.endpoint_offsets[self.columns]
         local = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         words = table.task_words([corpus.task_texts[t] for t in self.tasks])
-        similarity = np.asarray((words @ table.words[np.repeat(starts, counts) + local].T).todense())
+        similarity = (words @ table.words[np.repeat(starts, counts) + local].T).toarray()
         last = (1 << _LOCAL_BITS) - 1
         key = np.round(similarity * 1e6).astype(np.int64) << _LOCAL_BITS
         key |= last - np.minimum(local, last)
         best = np.maximum.reduceat(key, np.cumsum(counts) - counts, axis=1)
-        result[:, filled] = starts + (last - (best & last))
-        return result
+        return starts + (last - (best & last))
 
     def shares_verb(self, endpoint: Rows) -> Mask:
         """(t, k) whether an endpoint has the verb class of a gold endpoint; an unknown verb shares nothing."""
@@ -166,13 +164,13 @@ class _Block:
         classes = np.zeros((self.tasks.size, int(verb.max(initial=0)) + 2), bool)
         np.put_along_axis(classes, np.where(self.gold_slots >= 0, verb[self.gold_slots], NO_VERB), True, axis=1)
         classes[:, NO_VERB] = False
-        return np.take_along_axis(classes, np.where(endpoint >= 0, verb[endpoint], NO_VERB), axis=1)
+        return np.take_along_axis(classes, verb[endpoint], axis=1)
 
     def overlap(self, endpoint: Rows) -> NDArray[np.float32]:
         """(t, k) largest Jaccard overlap of required argument names with a gold endpoint."""
         table = self.corpus.operations
         best = np.zeros(endpoint.shape, np.float32)
-        signature = np.where(endpoint >= 0, table.signature[endpoint], 0)
+        signature = table.signature[endpoint]
         distinct = np.unique(table.signature[self.gold_slots[self.gold_slots >= 0]])
         overlap = table.overlap(distinct)
         for slot in self.gold_slots.T:
@@ -206,7 +204,7 @@ def _block_pairs(block: _Block) -> _Pairs:
         columns=block.columns[used],
     )
     endpoint = block.representative()
-    row, column = np.nonzero((bits[:, used] > 0) & (endpoint >= 0))
+    row, column = np.nonzero(bits[:, used])
     verb, overlap = block.shares_verb(endpoint), block.overlap(endpoint)
     return block.tasks[row], block.columns[column], bits[:, used][row, column], verb[row, column], overlap[row, column]
 

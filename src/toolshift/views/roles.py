@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolshift.runs.seeds import keyed_hash
-from toolshift.views.corpus import Corpus, Labels, Rows
+from toolshift.views.corpus import Corpus, Labels, Rows, stored_entries
 from toolshift.views.pool import MINER_BITS, Pool, draw_salt
 
 Mask = NDArray[np.bool_]
@@ -64,6 +64,10 @@ class Fold:
     rules: Rules
     _ranked: dict[tuple[str, RoleRule], Offer] = field(default_factory=dict, repr=False)
 
+    def narrowed(self, labels: Labels) -> Fold:
+        """The same corpus, pool and rules for fewer labels."""
+        return Fold(corpus=self.corpus, labels=labels, pool=self.pool, rules=self.rules)
+
     @cached_property
     def gold_by_domain(self) -> NDArray[np.int64]:
         """(d, m) tasks per domain for which a capability is gold."""
@@ -91,9 +95,7 @@ class Fold:
 
     @cached_property
     def _gold_keys(self) -> Rows:
-        gold = self.labels.gold
-        task = np.repeat(np.arange(gold.shape[0]), np.diff(gold.indptr))
-        return np.sort(self.corpus.pair_key(task, gold.indices))
+        return np.sort(self.corpus.pair_key(*stored_entries(self.labels.gold)))
 
     def is_gold(self, task: Rows, capability: Rows) -> Mask:
         """(p,) whether a pair is annotated in this fold."""
@@ -124,16 +126,13 @@ class Fold:
 
 def positive(fold: Fold) -> Offer:
     """The annotated gold of the fold's tasks."""
-    gold = fold.labels.gold
-    task = np.repeat(np.arange(gold.shape[0]), np.diff(gold.indptr))
-    return Offer(task=task, capability=gold.indices.astype(np.int64), miner=np.zeros(task.size, np.uint8))
+    task, capability = stored_entries(fold.labels.gold)
+    return Offer(task=task, capability=capability, miner=np.zeros(task.size, np.uint8))
 
 
 def given(fold: Fold) -> Offer:
     """Original candidates of the release that are not gold."""
-    offered = fold.labels.given
-    task = np.repeat(np.arange(offered.shape[0]), np.diff(offered.indptr))
-    capability = offered.indices.astype(np.int64)
+    task, capability = stored_entries(fold.labels.given)
     offer = Offer(task=task, capability=capability, miner=np.full(task.size, MINER_BITS["given"], np.uint8))
     return offer.where(~fold.is_gold(task, capability))
 

@@ -1,7 +1,7 @@
 """Lexical schema signals for the role rules: operation verbs, required-argument sets, operation words.
 
-These are deliberately cruder than any method's evidence (tact.md section 7: "use lexical signals, not TACT's own F,
-otherwise the test is circular") and read no label. The verb classes are ours [R].
+They are cruder than any method's evidence on purpose: a view built with a method's own signals would test that method
+against itself. They read no label. The verb classes are ours [R].
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ VERB_CLASSES: dict[str, str] = {
 }
 _CLASS_NAMES = tuple(sorted(VERB_CLASSES))
 _CLASS_OF = {word: _CLASS_NAMES.index(name) for name in _CLASS_NAMES for word in VERB_CLASSES[name].split()}
+_NO_THIRD_PERSON = frozenset({"news"})  # looks like a form of the verb class word "new"
 NO_VERB = -1
 
 
 def operation_verb(operation: str, description: str = "") -> str | None:
     """The verb class of an operation: first known verb among the first three words of its name, else of its
-    description (third-person forms included); None when neither has one."""
+    description; None when neither has one. Third-person forms count in descriptions only ("Returns all users"): in a
+    name the final s is nearly always a plural ("news", "posts", "books")."""
     code = _verb_code(operation, description)
     return None if code == NO_VERB else _CLASS_NAMES[code]
 
@@ -70,7 +72,7 @@ class OperationTable:
         """(len(rows), s) Jaccard overlap of the given signatures with all signatures; two empty sets agree (1)."""
         counts = self.signatures.astype(np.float32)
         size = np.asarray(counts.sum(axis=1)).ravel()
-        shared = np.asarray((counts[rows] @ counts.T).todense(), np.float32)
+        shared = sparse.csr_matrix(sparse.csr_matrix(counts)[rows] @ counts.T).toarray().astype(np.float32)
         union = size[rows][:, None] + size[None, :] - shared
         return np.where(union > 0, shared / np.maximum(union, 1), np.float32(1.0))
 
@@ -98,11 +100,14 @@ def operation_table(endpoints: Sequence[Endpoint]) -> OperationTable:
 
 
 def _verb_code(operation: str, description: str) -> int:
-    for text in (identifier_words(operation), identifier_words(description[:80])):
-        for word in text.split()[:3]:
-            for form in (word, word.removesuffix("s"), word.removesuffix("es")):
-                if form in _CLASS_OF:
-                    return _CLASS_OF[form]
+    for word in identifier_words(operation).split()[:3]:
+        if word in _CLASS_OF:
+            return _CLASS_OF[word]
+    for word in identifier_words(description[:80]).split()[:3]:
+        forms = (word,) if word in _NO_THIRD_PERSON else (word, word.removesuffix("s"), word.removesuffix("es"))
+        for form in forms:
+            if form in _CLASS_OF:
+                return _CLASS_OF[form]
     return NO_VERB
 
 

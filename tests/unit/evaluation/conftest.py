@@ -34,7 +34,9 @@ def build(
                         for model, seeds in models.items():
                             for s in range(seeds):
                                 value = common + noise[model][s] + (shift or {}).get(model, 0.0)
-                                rows.append((purge, part, f"t{g:02d}", view, f"d/{g:02d}-{t:02d}", model, 40 + s, value))
+                                rows.append(
+                                    (purge, part, f"t{g:02d}", view, f"d/{g:02d}-{t:02d}", model, 40 + s, value)
+                                )
     frame = pd.DataFrame(rows, columns=["purge", "slice", "target", "view", "task_id", "model", "seed", "NDCG@5"])
     return frame.assign(
         protocol="lodo", universe="domain", miner="union", tied=False, scored=True, n_candidates=20, n_gold=2,

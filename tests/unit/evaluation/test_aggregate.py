@@ -187,7 +187,7 @@ def test_repeated_rows_bad_values_and_unknown_names_are_refused(per_task: Build)
     frame = per_task()
     with pytest.raises(ValueError, match="appears twice for one seed"):
         summarise(pd.concat([frame, frame.iloc[[5]]]), spec=SPEC)
-    with pytest.raises(ValueError, match="NDCG@5 of .* is nan"):
+    with pytest.raises(ValueError, match=r"NDCG@5 of .* is nan"):
         summarise(frame.assign(**{"NDCG@5": np.nan}), spec=SPEC)
     with pytest.raises(ValueError, match="no column for measure 'HR@3'"):
         summarise(frame, spec=replace(SPEC, measures=("HR@3",)))

@@ -18,9 +18,7 @@ ALL = ("MRR", "MRR@2", "NDCG@1", "NDCG@5", "HR@1", "HR@3", "R@2", "R@5", "P@3", 
 
 
 def one(scores: list[float], relevant: list[bool], measures=ALL, **options) -> dict[str, float]:
-    found = evaluate_lists(
-        np.array(scores), np.array(relevant), offsets=[0, len(scores)], measures=measures, **options
-    )
+    found = evaluate_lists(np.array(scores), np.array(relevant), offsets=[0, len(scores)], measures=measures, **options)
     return {name: float(values[0]) for name, values in found.values.items()}
 
 
@@ -198,7 +196,7 @@ def test_keys_must_be_given_and_distinct() -> None:
         evaluate_lists([1.0, 1.0], gold, offsets=[0, 2], measures=["MRR"], ties="keys")
     with pytest.raises(ValueError, match="only then"):
         evaluate_lists([1.0, 1.0], gold, offsets=[0, 2], measures=["MRR"], tie_keys=[1, 2])
-    with pytest.raises(ValueError, match="list 0: .* shares its score and its tie key"):
+    with pytest.raises(ValueError, match=r"list 0: .* shares its score and its tie key"):
         evaluate_lists([1.0, 1.0], gold, offsets=[0, 2], measures=["MRR"], ties="keys", tie_keys=[7, 7])
     apart = evaluate_lists([1.0, 2.0], gold, offsets=[0, 2], measures=["MRR"], ties="keys", tie_keys=[7, 7])
     assert apart.values["MRR"][0] == 0.5

@@ -51,7 +51,8 @@ def gains() -> pd.DataFrame:
         {
             **BLOCK, "slice": "all", "view": "natural", "measure": measure, "champion": "bm25",
             "strongest": "semantic_cosine", "gain_pp": 11.234567891, "ci_low_pp": -0.5, "ci_high_pp": 20.25,
-            "p_value": 0.0602, "n_targets": 12, "n_tasks": 345, "note": "champion is the best row, chosen after the fact",
+            "p_value": 0.0602, "n_targets": 12, "n_tasks": 345,
+            "note": "champion is the best row, chosen after the fact",
         }
         for measure in ("MRR", "NDCG@5")
     ]  # fmt: skip

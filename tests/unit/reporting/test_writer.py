@@ -118,7 +118,7 @@ def test_captions_state_what_the_numbers_are(tidy, spec: TableSpec) -> None:
 
 
 def test_a_caption_cannot_claim_other_data(tidy, spec: TableSpec, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'sample'.*would say 'real'"):
+    with pytest.raises(ValueError, match=r"'sample'.*would say 'real'"):
         write_table(tidy, spec=replace(spec, data="real"), folder=tmp_path)
     with pytest.raises(ValueError, match="columns missing"):
         write_table(tidy.drop(columns="delta"), spec=spec, folder=tmp_path)

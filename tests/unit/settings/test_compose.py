@@ -63,7 +63,8 @@ def test_the_lodo_experiment(settings_of: SettingsOf) -> None:
     assert list(settings.view.views) == ["natural", "semantic", "context", "mixed"]
     assert settings.seeds == (42, 43, 44)
     assert settings.compare == {"protocol.purge": ("none", "gold")}
-    assert settings.data.source == "sample"
+    assert (settings.data.source, settings.data.world) == ("sample", "default")
+    assert (settings.data.sample_size, settings.data.sample_seed) == ("small", 0)
 
 
 def test_debug_tiny_limits_and_needs_no_weights(settings_of: SettingsOf) -> None:
@@ -118,6 +119,13 @@ def test_the_root_of_real_data(settings_of: SettingsOf, monkeypatch: pytest.Monk
         (["name=a/b"], "name: 'a/b' names a folder"),
         (["reference=bm52"], "reference: there is no model 'bm52'; did you mean 'bm25'?"),
         (["data.root=x"], "did you mean data=real data.root=x?"),
+        (["data.world=popularity"], "data.world: 'popularity' is not an option; did you mean 'popularity_only'?"),
+        (["data.sample_size=smal"], "data.sample_size: 'smal' is not an option; did you mean 'small'?"),
+        (["data.sample_seed=-1"], "data.sample_seed: must be at least 0, got -1"),
+        (
+            ["data=real", "data.root=x", "data.world=no_context_gap"],
+            "did you mean data=sample data.world=no_context_gap?",
+        ),
         (["models.bm25.name=other"], "models.bm25.name: must be 'bm25'"),
         (["models.bm25.target=nonsense"], "models.bm25.target: expected package.module:name"),
         (["models.bm25.params.k1=abc"], "models.bm25.params.k1: expected a number, got 'abc'"),

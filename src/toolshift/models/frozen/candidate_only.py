@@ -40,19 +40,29 @@ class CandidateOnly:
     fit_per_seed: ClassVar[bool] = False
 
     def fit(self, source: Source, *, bank: FeatureBank, measure: SourceMeasure, seed: int) -> Scorer:
-        """Fit positives against negatives of the source lists, features standardised on the same rows."""
+        """Fit positives against negatives of the source lists, features standardised on the same rows.
+
+        Raises:
+            ValueError: if the sources have no list in any view.
+        """
         from sklearn.linear_model import LogisticRegression
 
         features = bank.per_capability(candidate_features)
         lists = [source.manifests[view] for view in sorted(source.manifests)]
         rows = np.concatenate([m.capability for m in lists])
+        if not rows.size:
+            raise ValueError(f"target {source.target}: the sources have no list in any view, so nothing can be fitted")
         positive = np.concatenate([m.positive for m in lists])
         # Candidates repeat over lists, so the likelihood is the same with one weighted row per (capability, label).
         distinct, weight = np.unique(rows * 2 + positive, return_counts=True)
         x, y = features[distinct // 2], distinct % 2
         mean = np.average(x, axis=0, weights=weight)
-        scale = np.sqrt(np.average((x - mean) ** 2, axis=0, weights=weight)) + 1e-9
-        model = LogisticRegression(C=self.C, max_iter=1000).fit((x - mean) / scale, y, sample_weight=weight)
+        spread = np.sqrt(np.average((x - mean) ** 2, axis=0, weights=weight))
+        # What is constant on the sources teaches nothing; its rounding noise must not be blown up to a weight.
+        varies = spread > 1e-9 * np.maximum(np.abs(mean), 1.0)
+        scale = np.where(varies, spread, 1.0)
+        standardised = np.where(varies, (x - mean) / scale, 0.0)
+        model = LogisticRegression(C=self.C, max_iter=1000, tol=1e-7).fit(standardised, y, sample_weight=weight)
         coefficients = np.asarray(model.coef_[0] / scale, np.float64)
         return FittedCandidateOnly(coefficients=coefficients, contexts_seen=source.contexts)
 
@@ -81,7 +91,7 @@ def candidate_features(corpus: Corpus) -> NDArray[np.float64]:
     count = np.maximum(corpus.endpoint_count, 1)
 
     def per_endpoint(values: list[float]) -> NDArray[np.float64]:
-        return np.bincount(owner, weights=np.array(values, np.float64), minlength=size)
+        return np.bincount(owner, weights=np.array(values, np.float64), minlength=size).astype(np.float64)
 
     required = [len(e.required_arguments) for e in corpus.endpoints]
     total = [len(e.arguments) for e in corpus.endpoints]

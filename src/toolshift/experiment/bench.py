@@ -1,0 +1,214 @@
+"""The entry behind ``scripts/bench.py``: speed and memory figures of this machine, each beside its target."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from toolshift.evaluation.bench import bench_measures
+from toolshift.evaluation.bootstrap import transfer_bootstrap
+from toolshift.experiment.main import log_to_stderr, say
+from toolshift.experiment.tables import done_runs
+from toolshift.experiment.workspace import Workspace, open_workspace
+from toolshift.runs.environment import environment
+from toolshift.runs.files import read_json, write_json
+from toolshift.settings.axes import expand_axes, with_value
+from toolshift.settings.compose import load_settings
+from toolshift.settings.errors import UserError
+from toolshift.settings.launch import Launch
+
+MEASURES_RATIO = 20.0
+BOOTSTRAP_S = 10.0
+VIEWS_S = 60.0
+PEAK_RSS_MB = 4096.0
+AGAIN_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One measured figure. at_least: the target is a lower bound, otherwise an upper one. judged: at full size."""
+
+    name: str
+    value: float
+    unit: str
+    target: float
+    at_least: bool = False
+    judged: bool = True
+    detail: str = ""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the target is met."""
+        return self.value >= self.target if self.at_least else self.value <= self.target
+
+    @property
+    def verdict(self) -> str:
+        """``pass``, ``FAIL``, or that the figure was not taken at full size."""
+        if not self.judged:
+            return "not judged (quick)"
+        return "pass" if self.passes else "FAIL"
+
+
+def bench(launch: Launch) -> int:
+    """Measure, print and write ``outputs/bench/bench.json``. Returns 1 if a target is missed.
+
+    ``debug=tiny`` is the quick form: small sizes, no verdicts on the first two figures. The experiment of the command
+    (default: lodo) is run first where it is not finished yet.
+    """
+    log_to_stderr()
+    launch = _with_experiment(launch)
+    quick = launch.settings.debug.name != "none"
+    parts: list[Callable[[], list[Figure]]] = [
+        lambda: measures_figures(2_000 if quick else 100_000, judged=not quick),
+        lambda: bootstrap_figures(200 if quick else 10_000, judged=not quick),
+        lambda: views_figures(launch),
+        lambda: experiment_figures(launch),
+    ]
+    figures = [figure for part in parts for figure in part()]
+    content = {
+        "environment": environment(command=launch.command),
+        "data": launch.settings.data.source,
+        "quick": quick,
+        "figures": [{**asdict(figure), "verdict": figure.verdict} for figure in figures],
+    }
+    path = write_json(Path(launch.settings.paths.outputs) / "bench" / "bench.json", content)
+    print(render(figures))
+    say(f"wrote {path}")
+    return 1 if any(figure.verdict == "FAIL" for figure in figures) else 0
+
+
+def render(figures: Sequence[Figure]) -> str:
+    """Table: figure, measured, target, verdict."""
+    from tabulate import tabulate
+
+    rows = [
+        [f.name, f"{f.value:,.1f} {f.unit}", f"{'>=' if f.at_least else '<='} {f.target:,.0f}", f.verdict, f.detail]
+        for f in figures
+    ]
+    return tabulate(rows, headers=("figure", "measured", "target", "verdict", "detail"), disable_numparse=True)
+
+
+def measures_figures(n_tasks: int, *, judged: bool) -> list[Figure]:
+    """Our measures beside pytrec_eval on the same lists of 20; no figure where pytrec_eval is not installed."""
+    try:
+        found = bench_measures(n_tasks, 20)
+    except ModuleNotFoundError:
+        say("measures: not compared, pytrec_eval is not installed (extra dev)")
+        return []
+    name = f"measures over {n_tasks:,} x 20, times faster than pytrec_eval"
+    seconds = f"{found['ours_s']:.3f} s against {found['pytrec_s']:.3f} s"
+    detail = f"{seconds}, results differ by at most {found['max_difference']:.0e}"
+    return [
+        Figure(
+            name=name,
+            value=found["speedup"],
+            unit="x",
+            target=MEASURES_RATIO,
+            at_least=True,
+            judged=judged,
+            detail=detail,
+        )
+    ]
+
+
+def bootstrap_figures(replicates: int, *, judged: bool) -> list[Figure]:
+    """Bootstrap of a table like the real one: 6,487 tasks in 48 targets of very different size; 8 models, 3 measures,
+    4 views, 6 slices and 2 variants, views and slices without some tasks."""
+    values, target = _table_values(n_tasks=6_487, n_targets=48, shape=(8, 3, 4, 6, 2))
+    start = time.perf_counter()
+    transfer_bootstrap(values, target=target, replicates=replicates, seed=0)
+    seconds = time.perf_counter() - start
+    name = f"bootstrap of a table, {replicates:,} replicates x {values.shape[1]:,} columns"
+    detail = f"{values.shape[0]:,} tasks, {target.max() + 1} targets"
+    return [Figure(name=name, value=seconds, unit="s", target=BOOTSTRAP_S, judged=judged, detail=detail)]
+
+
+def _table_values(
+    *, n_tasks: int, n_targets: int, shape: tuple[int, int, int, int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values (n_tasks, columns) with NaN for tasks that a (view, slice) lacks, and target codes (n_tasks,)."""
+    rng = np.random.Generator(np.random.Philox(0))
+    weight = 1.0 / np.arange(1, n_targets + 1)
+    target = np.concatenate([np.arange(n_targets), rng.choice(n_targets, n_tasks - n_targets, p=weight / weight.sum())])
+    values = rng.random((n_tasks, *shape), dtype=np.float32)
+    absent = rng.random((n_tasks, shape[2], shape[3])) < np.linspace(0.0, 0.5, shape[3])
+    values[np.broadcast_to(absent[:, None, None, :, :, None], values.shape)] = np.nan
+    return values.reshape(n_tasks, -1), np.sort(target)
+
+
+def views_figures(launch: Launch) -> list[Figure]:
+    """The four views of each variant's universe from cached embeddings, mining included."""
+    workspace = open_workspace(launch.settings)
+    start = time.perf_counter()
+    workspace.cache.ensure([*workspace.corpus.task_texts, *workspace.corpus.capability_texts])
+    say(f"embeddings ready after {time.perf_counter() - start:.1f} s (not part of the figures)")
+    universes = list(dict.fromkeys(v.view.universe for v in expand_axes(launch.settings, launch.overridden_keys)))
+    return [_views_figure(launch, universe, workspace=workspace) for universe in universes]
+
+
+def _views_figure(launch: Launch, universe: str, *, workspace: Workspace) -> Figure:
+    with tempfile.TemporaryDirectory() as folder:
+        # Mined neighbourhoods are cached beside the embeddings; an empty folder makes them part of the figure.
+        settings = with_value(launch.settings, "data.cache", folder)
+        settings = with_value(settings, "view.universe", universe)
+        fresh = dataclasses.replace(workspace, settings=settings, _pools={}, _bm25={})
+        fresh.cache = workspace.cache
+        start = time.perf_counter()
+        variant = fresh.variant(settings)
+        seconds = time.perf_counter() - start
+    sizes = ", ".join(f"{name} {m.tasks.size}" for name, m in variant.manifests.items())
+    return Figure(
+        name=f"{len(variant.manifests)} views from cached embeddings, universe {universe}",
+        value=seconds,
+        unit="s",
+        target=VIEWS_S,
+        detail=f"lists: {sizes}",
+    )
+
+
+def experiment_figures(launch: Launch) -> list[Figure]:
+    """Peak memory of the experiment's runs, and the time of the same command once all is done."""
+    command = [sys.executable, str(Path(sys.argv[0]).with_name("train.py")), *launch.overrides]
+    _train(command)
+    start = time.perf_counter()
+    _train(command)
+    seconds = time.perf_counter() - start
+    runs = done_runs(Path(launch.settings.paths.outputs), launch.settings.name)
+    source = launch.settings.data.source
+    peak = max(read_json(run.folder.path / "run.json")["peak_rss_mb"] for run in runs if run.data == source)
+    again = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    return [
+        Figure(
+            name=f"peak memory of the {source} run", value=max(peak, again), unit="MiB", target=PEAK_RSS_MB,
+            detail=f"largest of {len(runs)} runs and of the tables",
+        ),
+        Figure(name="a finished experiment again", value=seconds, unit="s", target=AGAIN_S, detail="with its tables"),
+    ]  # fmt: skip
+
+
+def _train(command: Sequence[str]) -> None:
+    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+    if done.returncode:
+        raise UserError(f"scripts/train.py ended with status {done.returncode}; its message stands above")
+
+
+def _with_experiment(launch: Launch) -> Launch:
+    """The same command with ``experiment=lodo`` where it names none."""
+    if "experiment" in launch.overridden_keys:
+        return launch
+    overrides = ("experiment=lodo", *launch.overrides)
+    return dataclasses.replace(
+        launch,
+        settings=load_settings("train", overrides),
+        overrides=overrides,
+        overridden_keys=("experiment", *launch.overridden_keys),
+    )

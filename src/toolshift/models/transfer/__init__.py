@@ -1,0 +1,1 @@
+"""Rankers that learn on source contexts and are applied to unseen ones."""

@@ -1,0 +1,140 @@
+"""Every experiment, tiny, from an empty folder: the files that the architecture promises, and the same again."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+EXPERIMENTS = sorted(p.stem for p in (Path(__file__).resolve().parents[2] / "conf" / "experiment").glob("*.yaml"))
+
+# architecture.md section 4, word for word.
+PER_TASK = "protocol, target, view, task_id, model, seed, n_candidates, n_gold, tied, RR, NDCG@5, HR@3"
+METRICS = "protocol, target, view, model, seed, measure, value, n_tasks, scored"
+TABLE = (
+    "table, protocol, universe, miner, purge, slice, view, model, measure, mean, std, task_mean, mean_ge20, n_seeds, "
+    "n_targets, n_tasks, paper, reference, delta, ci_low, ci_high, p_value, p_adjusted, data, note"
+)
+RECORD = {"packages", "git", "command", "seeds", "fingerprints", "wall_s", "peak_rss_mb", "device", "world_size"}
+
+
+@pytest.fixture(scope="module", params=EXPERIMENTS)
+def finished(request: pytest.FixtureRequest, tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One experiment from an empty folder, as a process of its own: (name, overrides, outcome)."""
+    name = request.param
+    folder = tmp_path_factory.mktemp(name)
+    overrides = (f"experiment={name}", *tools.tiny[1:])
+    outcome = tools.wait(tools.start(folder, *overrides), folder)
+    assert outcome.code == 0, outcome.err
+    yield name, overrides, outcome
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_run_leaves_behind_what_the_architecture_says(finished: Any) -> None:
+    _, _, outcome = finished
+    assert outcome.runs
+    for run in outcome.runs:
+        assert json.loads((run / "status.json").read_text())["state"] == "done"
+        record = json.loads((run / "run.json").read_text())
+        assert set(record) >= RECORD
+        views = sorted(p.stem for p in (run / "manifests").glob("*.parquet"))
+        assert views == ["context", "mixed", "natural", "semantic"] == sorted(record["manifests"])
+        manifest = pq.read_table(run / "manifests" / "mixed.parquet")
+        assert manifest.column_names[:4] == ["task_id", "capability_id", "role", "miner"]
+        assert set(manifest["role"].to_pylist()) == {"positive", "ordinary", "semantic", "contextual"}
+        assert set(PER_TASK.split(", ")) <= set(pq.read_schema(run / "per_task.parquet").names)
+        with (run / "metrics.csv").open() as stream:
+            assert next(csv.reader(stream)) == METRICS.split(", ")
+        assert "\nmodel:\n" in (run / "config.yaml").read_text()
+
+
+def test_every_scored_pair_is_published_and_equal_in_all_views(finished: Any) -> None:
+    _, _, outcome = finished
+    for run in outcome.runs:
+        record = json.loads((run / "run.json").read_text())
+        targets = sorted(p.name for p in (run / "scores").iterdir())
+        assert targets == sorted(p.name for p in (run / "selection").iterdir())
+        tasks = set()
+        for target in targets:
+            for seed in record["seeds"]:
+                selection = json.loads((run / "selection" / target / f"seed={seed}.json").read_text())
+                assert target not in selection["contexts_seen"]
+                scores = pq.read_table(run / "scores" / target / f"seed={seed}.parquet").to_pandas()
+                assert list(scores.columns) == ["view", "task_id", "capability_id", "score"]
+                assert scores["score"].notna().all()
+                assert (scores.groupby(["task_id", "capability_id"], observed=True)["score"].nunique() == 1).all()
+                tasks |= set(zip(scores["view"], scores["task_id"].astype(str), strict=True))
+        per_task = pq.read_table(run / "per_task.parquet").to_pandas()
+        assert set(zip(per_task["view"], per_task["task_id"], strict=True)) == tasks
+
+
+def test_the_table_is_tidy_and_says_what_it_is_made_from(finished: Any) -> None:
+    name, _, outcome = finished
+    tables = outcome.folder / "outputs" / "tables"
+    with (tables / f"{name}.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert set(TABLE.split(", ")) <= set(rows[0])
+    models = {_model(run) for run in outcome.runs}
+    assert {row["model"] for row in rows} == {*models, "random_expected"}
+    assert {row["data"] for row in rows} == {"sample"}
+    assert {row["measure"] for row in rows} == {"MRR", "NDCG@5", "HR@3"}
+    assert all(0 <= float(row["mean"]) <= 1 for row in rows if row["mean"])
+    assert "sample (synthetic)" in (tables / f"{name}.md").read_text()
+    assert "sample (synthetic)" in (tables / f"{name}.tex").read_text()
+    assert (tables / "artefacts.csv").is_file()
+    assert (tables / "artefacts.md").is_file()
+
+
+def test_the_terminal_shows_changes_and_a_readable_table(finished: Any) -> None:
+    _, _, outcome = finished
+    assert "  debug.name: none -> tiny" in outcome.err
+    assert "semantic_cosine" in outcome.out
+    assert "\\_" not in outcome.out
+    widths = {len(line) for line in outcome.out.split("\n\n")[2].splitlines()}
+    assert len(widths) == 1, "the columns of the first table are not aligned"
+
+
+def test_the_same_command_again_does_nothing(
+    finished: Any, tools: Any, call: Callable[..., Any], tmp_path: Path
+) -> None:
+    _, overrides, outcome = finished
+    shutil.copytree(outcome.folder / "outputs", tmp_path / "outputs")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "outputs/runs").rglob("*")}
+    again = call(*overrides)
+    assert again.code == 0, again.err
+    assert f"{len(outcome.runs)} already done, 0 to do" in again.err
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "outputs/runs").rglob("*")} == before
+    assert tools.results(tmp_path) == tools.results(outcome.folder)
+    assert again.out == outcome.out
+
+
+def test_tables_are_rebuilt_from_the_runs_alone(
+    finished: Any, tools: Any, call: Callable[..., Any], tmp_path: Path
+) -> None:
+    name, overrides, outcome = finished
+    shutil.copytree(outcome.folder / "outputs" / "runs", tmp_path / "outputs" / "runs")
+    rebuilt = call(*overrides, script="make_tables", cache=tmp_path / "no data here")
+    assert rebuilt.code == 0, rebuilt.err
+    assert not (tmp_path / "no data here").exists()
+    made, first = tmp_path / "outputs" / "tables", outcome.folder / "outputs" / "tables"
+    assert tools.digests(made) == tools.digests(first)
+    # Without the runs of one model its row is a hole with the command that fills it; without the reference, no table.
+    shutil.rmtree(next(r for r in rebuilt.runs if _model(r) == "bm25"))
+    holed = call(*overrides, script="make_tables")
+    assert holed.code == 0
+    assert "missing (universe=domain miner=union purge=" in holed.err
+    assert f"python scripts/train.py experiment={name}" in holed.err
+    for run in holed.runs:
+        if _model(run) == "semantic_cosine":
+            shutil.rmtree(run)
+    assert call(*overrides, script="make_tables").code == 1
+
+
+def _model(run: Path) -> str:
+    return json.loads((run / "run.json").read_text())["model"]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import pickle
 import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,18 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Outcome]) -> Outcome:
+    """``make(folder)``, done by one of the parallel test processes and read by the others."""
+    base = factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, note = root / name, root / f"{name}.pickle"
+    with (root / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not note.exists():
+            note.write_bytes(pickle.dumps(astuple(make(folder))))
+    return Outcome(*pickle.loads(note.read_bytes()))
+
+
 @dataclass(frozen=True)
 class Tools:
     """Helpers handed to tests, which import nothing from each other."""
@@ -74,6 +88,7 @@ class Tools:
     root = ROOT
     digests = staticmethod(digests)
     results = staticmethod(results)
+    once = staticmethod(once)
 
     def start(self, folder: Path, *arguments: str, script: str = "train", **environment: str) -> subprocess.Popen[str]:
         """A script as a process of its own in ``folder``; reads no real data and no cache but those given."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,13 @@ RECORD = {"packages", "git", "command", "seeds", "fingerprints", "wall_s", "peak
 
 
 @pytest.fixture(scope="module", params=EXPERIMENTS)
-def finished(request: pytest.FixtureRequest, tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def finished(request: pytest.FixtureRequest, tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One experiment from an empty folder, as a process of its own: (name, overrides, outcome)."""
     name = request.param
-    folder = tmp_path_factory.mktemp(name)
-    overrides = (f"experiment={name}", *tools.tiny[1:])
-    outcome = tools.wait(tools.start(folder, *overrides), folder)
+    overrides = (f"experiment={name}", *tools.tiny[1:], "protocol.purge=gold")
+    outcome = tools.once(tmp_path_factory, name, lambda folder: tools.wait(tools.start(folder, *overrides), folder))
     assert outcome.code == 0, outcome.err
-    yield name, overrides, outcome
-    shutil.rmtree(folder, ignore_errors=True)
+    return name, overrides, outcome
 
 
 def test_a_run_leaves_behind_what_the_architecture_says(finished: Any) -> None:

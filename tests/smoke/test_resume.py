@@ -61,11 +61,14 @@ def whole(
     tools: Any, command: tuple[str, ...], killer_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Mapping[str, str]:
     """Digests of everything that an uninterrupted command leaves behind."""
-    folder = tmp_path_factory.mktemp("whole")
-    started = tools.start(folder, *command, f"data.cache={tools.cache}", PYTHONPATH=str(killer_folder))
-    outcome = tools.wait(started, folder)
+    options = (*command, f"data.cache={tools.cache}")
+    outcome = tools.once(
+        tmp_path_factory,
+        "whole",
+        lambda folder: tools.wait(tools.start(folder, *options, PYTHONPATH=str(killer_folder)), folder),
+    )
     assert outcome.code == 0, outcome.err
-    return tools.results(folder)
+    return tools.results(outcome.folder)
 
 
 Call = Callable[..., Any]

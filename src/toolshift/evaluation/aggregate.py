@@ -280,7 +280,7 @@ def _encode(per_task: pd.DataFrame, *, spec: TableSpec) -> _Coded:
     if missing:
         raise ValueError(f"table {spec.name}: per-task values lack the columns {missing}")
     scored = per_task["scored"].to_numpy(dtype=bool)
-    frame = per_task if scored.all() else per_task.take(np.flatnonzero(scored))
+    frame = per_task.loc[scored, :]
     if frame.empty:
         raise ValueError(f"table {spec.name}: no scored row among {len(per_task)}")
     orders = {"model": spec.model_order, "view": spec.view_order, "slice": ("all",)}

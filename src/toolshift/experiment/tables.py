@@ -53,6 +53,8 @@ def done_runs(outputs: Path, experiment: str, *, family: str | None = None) -> l
     for name, folder, state in ledger(outputs):
         if name != experiment or state != "done":
             continue
+        if not (folder.path / "run.json").is_file():
+            continue  # somebody took a file away: no run to read, and `make status` shows what is there
         record = read_json(folder.path / "run.json")
         run = DoneRun(
             folder=folder, model=record["model"], family=record["family"], data=record["data"], **record["variant"]

@@ -46,6 +46,11 @@ def git_state(folder: Path) -> Mapping[str, Any]:
 
 def peak_rss_mb() -> float:
     """Largest resident memory of this process so far, in MiB."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would count what the parent held when this process was forked from it
+        fields = dict(line.split(":", 1) for line in status.read_text(encoding="ascii", errors="replace").splitlines())
+        if "VmHWM" in fields:
+            return round(int(fields["VmHWM"].split()[0]) / 1024, 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
 

@@ -160,7 +160,8 @@ class EmbeddingCache:
             self._write_meta()
         seconds = time.perf_counter() - started
         stats = EnsureStats(len(missing), len(distinct) - len(missing), truncated, seconds)
-        logger.info(
+        logger.log(
+            logging.INFO if len(missing) else logging.DEBUG,
             "%s: %d texts encoded, %d reused, %d cut (%.1f %%), %.1f s",
             self.encoder.name, stats.new, stats.reused, truncated, 100 * stats.truncated_share, seconds,
         )  # fmt: skip

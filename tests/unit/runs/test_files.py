@@ -58,6 +58,13 @@ def test_the_target_changes_at_the_end_only(tmp_path: Path) -> None:
     assert not temporary.exists()
 
 
+def test_a_reader_keeps_the_file_it_opened(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "a.txt", "old")
+    with path.open() as reader:
+        write_text(path, "new")
+        assert reader.read() == "old"
+
+
 def test_text_is_utf8_with_unix_line_ends(tmp_path: Path) -> None:
     assert write_text(tmp_path / "a", "\u00e4\n\u2260").read_bytes() == "\u00e4\n\u2260".encode()
 

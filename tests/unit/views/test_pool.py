@@ -295,6 +295,10 @@ def test_uniform_candidates_of_a_small_library_are_all_of_it(fixed_world: Any) -
     np.testing.assert_array_equal(np.sort(found, axis=1), np.tile(np.arange(28), (40, 1)))
 
 
+def test_every_role_and_seed_has_its_own_draw() -> None:
+    assert len({draw_salt(role, seed) for role in ("ordinary", "semantic", "contextual") for seed in range(3)}) == 9
+
+
 def test_place_in_group() -> None:
     np.testing.assert_array_equal(place_in_group(np.array([0, 0, 3, 7, 7, 7])), [0, 1, 0, 0, 1, 2])
     assert place_in_group(np.zeros(0, np.int64)).size == 0

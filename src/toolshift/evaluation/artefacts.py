@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from toolshift.evaluation.per_task import TaskFlags
+from toolshift.evaluation.per_task import TaskFlags, ViewLists
 from toolshift.measures import evaluate_lists, expected_random
 from toolshift.protocols.folds import TASK_ROLES, FoldTable
 from toolshift.runs.seeds import keyed_hash, seed_of, uniform
 from toolshift.views.corpus import Corpus, Labels
-from toolshift.views.manifest import ROLES, Manifest, Suspects
+from toolshift.views.manifest import ROLES, Manifest
 from toolshift.views.pool import MINER_BITS
 from toolshift.views.roles import Fold
 
@@ -23,66 +22,55 @@ COLUMNS = ("universe", "miner", "purge", "view", "section", "subject", "statisti
 Row = tuple[str, str, str, float, int]
 
 
-class _Variant(Protocol):
-    @property
-    def folds(self) -> FoldTable: ...
-    @property
-    def fold(self) -> Fold: ...
-    @property
-    def manifests(self) -> Mapping[str, Manifest]: ...
-    @property
-    def suspects(self) -> Mapping[str, Suspects]: ...
+def artefact_rows(
+    lists: Sequence[ViewLists], corpus: Corpus, *, folds: FoldTable, fold: Fold, flags: TaskFlags
+) -> pd.DataFrame:
+    """Tidy rows (``COLUMNS``) of one variant. ``n`` is what a value was averaged over.
 
-
-def artefact_rows(variant: _Variant, corpus: Corpus, *, labels: Labels, flags: TaskFlags) -> pd.DataFrame:
-    """Tidy rows (``COLUMNS``) of one variant. ``n`` is what a value was averaged over."""
-    rules = variant.fold.rules
-    records = source_records(corpus, labels)
-    rows: list[tuple[str, ...] | tuple[object, ...]] = []
-    for view, manifest in variant.manifests.items():
-        for row in _view_rows(manifest, corpus, variant=variant, view=view, records=records, flags=flags):
-            rows.append((rules.universe, rules.miner, variant.folds.purge, view, *row))
-    for row in (*_purge_rows(variant.folds), *_unseen_rows(variant.folds, corpus, labels=labels)):
-        rows.append((rules.universe, rules.miner, variant.folds.purge, "", *row))
+    fold: what the evaluation lists were built from, all labels included.
+    """
+    rules, labels = fold.rules, fold.labels
+    records = source_records(folds, labels)
+    rows: list[tuple[object, ...]] = []
+    for one in lists:
+        for row in _view_rows(one, corpus, held=labels.rows.size, records=records, flags=flags):
+            rows.append((rules.universe, rules.miner, folds.purge, one.manifest.view, *row))
+    for row in (*_purge_rows(folds), *_unseen_rows(folds, corpus, labels=labels)):
+        rows.append((rules.universe, rules.miner, folds.purge, "", *row))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def source_records(corpus: Corpus, labels: Labels) -> NDArray[np.int64]:
-    """(d+1, m) gold records of a capability in the tasks of all other domains: n_c when a domain is held out."""
-    counts = labels.domain_counts(corpus)
-    total = np.asarray(labels.gold.astype(np.int64).sum(axis=0)).ravel()
-    return np.vstack([total[None, :] - counts, total[None, :]])
+def source_records(folds: FoldTable, labels: Labels) -> NDArray[np.int64]:
+    """(g, m) gold records of a capability in the train tasks of each target: n_c after the purge."""
+    train = folds.role == TASK_ROLES.index("train")
+    width, owner = labels.given.get_shape()[1], np.repeat(np.arange(train.shape[1]), np.diff(labels.gold.indptr))
+    return np.stack([np.bincount(labels.gold.indices[row[owner]], minlength=width) for row in train])
 
 
 def _view_rows(
-    manifest: Manifest,
-    corpus: Corpus,
-    *,
-    variant: _Variant,
-    view: str,
-    records: NDArray[np.int64],
-    flags: TaskFlags,
+    lists: ViewLists, corpus: Corpus, *, held: int, records: NDArray[np.int64], flags: TaskFlags
 ) -> Iterator[Row]:
-    yield from _list_rows(manifest, corpus, variant=variant, flags=flags)
-    yield from _role_rows(manifest, corpus, records=records)
+    manifest = lists.manifest
+    n_source = records[np.repeat(lists.target, manifest.lengths), manifest.capability]
+    yield from _list_rows(lists, held=held, flags=flags)
+    yield from _role_rows(manifest, corpus, n_source=n_source)
     yield from _miner_rows(manifest)
-    suspects = variant.suspects[view]
-    negatives = ~manifest.positive
+    suspects, negatives = lists.suspects, ~manifest.positive
     for name, flag in (("same operation and arguments", suspects.same_operation), ("near text", suspects.near_text)):
         yield "duplicates", name, "negatives flagged", float(flag.sum()), int(negatives.sum())
         yield "duplicates", name, "share of negatives", _mean(flag[negatives]), int(negatives.sum())
-    yield from _shortcut_rows(manifest, corpus, variant=variant, records=records)
+    yield from _shortcut_rows(lists, corpus, n_source=n_source)
 
 
-def _list_rows(manifest: Manifest, corpus: Corpus, *, variant: _Variant, flags: TaskFlags) -> Iterator[Row]:
-    n = manifest.tasks.size
-    held = variant.fold.labels.rows.size
-    scored = _scored_domains(manifest, corpus, fold=variant.fold)
+def _list_rows(lists: ViewLists, *, held: int, flags: TaskFlags) -> Iterator[Row]:
+    manifest, n = lists.manifest, lists.manifest.tasks.size
     yield "lists", "tasks", "with a list", float(n), held
     for reason, count in manifest.skipped.items():
         yield "lists", "tasks", f"skipped: {reason}", float(count), held
-    yield "lists", "targets", "with a list", float(np.unique(corpus.task_domain[manifest.tasks]).size), held
-    yield "lists", "targets", "scored", float(scored.size), held
+    targets = len(lists.targets)
+    yield "lists", "tasks", "scored", float(lists.scored.sum()), n
+    yield "lists", "targets", "with a list", float(np.unique(lists.target).size), targets
+    yield "lists", "targets", "scored", float(np.unique(lists.target[lists.scored]).size), targets
     for name, statistic in (("mean", np.mean), ("min", np.min), ("max", np.max)):
         yield "lists", "length", name, float(statistic(manifest.lengths)) if n else float("nan"), n
     given = (manifest.miner & MINER_BITS["given"]) > 0
@@ -93,8 +81,7 @@ def _list_rows(manifest: Manifest, corpus: Corpus, *, variant: _Variant, flags: 
     yield "lists", "no partial schema", "share of tasks", _mean(flags.no_partial_schema[manifest.tasks]), n
 
 
-def _role_rows(manifest: Manifest, corpus: Corpus, *, records: NDArray[np.int64]) -> Iterator[Row]:
-    n_source = records[corpus.task_domain[manifest.task_of], manifest.capability]
+def _role_rows(manifest: Manifest, corpus: Corpus, *, n_source: NDArray[np.int64]) -> Iterator[Row]:
     documented = np.bincount(
         corpus.endpoint_capability,
         weights=np.array([bool(e.required_arguments) for e in corpus.endpoints], np.float64),
@@ -126,12 +113,12 @@ def _miner_rows(manifest: Manifest) -> Iterator[Row]:
                 yield "miners", role, f"proposed by {miner}", _mean(share), int(share.size)
 
 
-def _shortcut_rows(
-    manifest: Manifest, corpus: Corpus, *, variant: _Variant, records: NDArray[np.int64]
-) -> Iterator[Row]:
-    """Macro NDCG@5 over scored domains of rankings that never read the task."""
+def _shortcut_rows(lists: ViewLists, corpus: Corpus, *, n_source: NDArray[np.int64]) -> Iterator[Row]:
+    """Macro NDCG@5 over scored targets of rankings that never read the task."""
+    manifest, n = lists.manifest, int(lists.scored.sum())
+    if not n:
+        return
     task, capability = manifest.task_of, manifest.capability
-    n_source = records[corpus.task_domain[task], capability]
     noise = keyed_hash(seed_of("artefacts"), corpus.task_hash[task], corpus.capability_hash[capability])
     rankings: Mapping[str, Callable[[], NDArray[np.float64]]] = {
         "popularity": lambda: np.log1p(n_source),
@@ -140,16 +127,12 @@ def _shortcut_rows(
         "endpoint count": lambda: corpus.endpoint_count[capability].astype(np.float64),
         "keyed hash": lambda: uniform(noise),
     }
-    domains = _scored_domains(manifest, corpus, fold=variant.fold)
-    n = int(np.isin(corpus.task_domain[manifest.tasks], domains).sum())
-    if not n:
-        return
     for name, scores in rankings.items():
         values = evaluate_lists(scores(), manifest.positive, offsets=manifest.offsets, measures=[MEASURE])
-        yield "shortcuts", name, MEASURE, _macro(values.values[MEASURE], manifest, corpus, domains=domains), n
+        yield "shortcuts", name, MEASURE, _macro(values.values[MEASURE], lists), n
     n_gold = np.add.reduceat(manifest.positive.astype(np.int64), manifest.offsets[:-1])
     chance = expected_random(manifest.lengths, n_gold, measures=[MEASURE]).values[MEASURE]
-    yield "shortcuts", "random (expected)", MEASURE, _macro(chance, manifest, corpus, domains=domains), n
+    yield "shortcuts", "random (expected)", MEASURE, _macro(chance, lists), n
 
 
 def _purge_rows(folds: FoldTable) -> Iterator[Row]:
@@ -207,15 +190,10 @@ def _touches_several_domains(corpus: Corpus, labels: Labels) -> NDArray[np.bool_
     return np.bincount(distinct[0], minlength=corpus.n_tasks) > 1
 
 
-def _scored_domains(manifest: Manifest, corpus: Corpus, *, fold: Fold) -> NDArray[np.int64]:
-    domains = np.unique(corpus.task_domain[manifest.tasks])
-    available = fold.available.sum(axis=1)
-    return domains[(domains >= 0) & (available[domains] >= fold.rules.min_available)]
-
-
-def _macro(values: NDArray[np.float64], manifest: Manifest, corpus: Corpus, *, domains: NDArray[np.int64]) -> float:
-    domain = corpus.task_domain[manifest.tasks]
-    return float(np.mean([values[domain == d].mean() for d in domains]))
+def _macro(values: NDArray[np.float64], lists: ViewLists) -> float:
+    count = np.bincount(lists.target[lists.scored])
+    total = np.bincount(lists.target[lists.scored], weights=values[lists.scored])
+    return float(np.mean(total[count > 0] / count[count > 0]))
 
 
 def _mean(values: NDArray[np.bool_]) -> float:

@@ -15,11 +15,13 @@ from toolshift.experiment.data import open_records
 from toolshift.experiment.export import export_trec
 from toolshift.experiment.families import table_runs
 from toolshift.experiment.plan import PlannedRun, plan_runs, variant_name
-from toolshift.experiment.run import execute
+from toolshift.experiment.resume import made_by_this_code
+from toolshift.experiment.run import assist, execute
 from toolshift.experiment.tables import build_tables, done_runs
 from toolshift.experiment.workspace import Workspace, build_encoder, limit_tasks
 from toolshift.runs.environment import peak_rss_mb
 from toolshift.runs.files import read_json
+from toolshift.runs.ranks import Crew, adapt, join
 from toolshift.settings.compose import difference_from_defaults
 from toolshift.settings.launch import Launch
 from toolshift.settings.options import load_table_spec
@@ -33,22 +35,18 @@ _CELL = re.compile(r"(?:\\.|[^|\\])*\|")
 
 
 def train(launch: Launch) -> int:
-    """Run one experiment. Returns the exit status: 1 if a run failed."""
+    """Run one experiment. Returns the exit status: 1 if a run failed.
+
+    Under torchrun every process calls this: rank 0 does all that is said here, the others compute units for it.
+    """
     start = time.monotonic()
-    log_to_stderr()
     settings = launch.settings
-    load_table_spec(settings.name)  # an experiment without a table is refused before its runs, not after them
-    for line in changes(settings):
-        say(line)
-    encoder = build_encoder(settings)
-    loaded = open_records(settings)
-    say(describe(loaded, source=settings.data.source))
-    prints = {"records": loaded.fingerprint, "encoder": encoder.fingerprint}
-    runs = plan_runs(settings, overridden_keys=launch.overridden_keys, fingerprints=prints)
-    pending = [run for run in runs if not run.is_done]
-    say(f"{len(runs)} runs asked for, {len(runs) - len(pending)} already done, {len(pending)} to do")
-    failed = _run_missing(pending, loaded, encoder=encoder, launch=launch) if pending else []
-    del loaded, encoder  # the table stage has the memory to itself
+    with join(Path(settings.paths.outputs)) as crew:
+        log_to_stderr(rank=crew.world.rank)
+        adapt(crew.world, device=settings.runtime.device)
+        if not crew.is_writer:
+            return _assist(launch, crew)
+        runs, failed = _run(launch, crew)
     if settings.evaluation.export_trec:
         _export([run for run in runs if run.is_done])
     code = _report(runs, failed, outputs=Path(settings.paths.outputs), launch=launch)
@@ -56,13 +54,45 @@ def train(launch: Launch) -> int:
     return code
 
 
-def _run_missing(
-    pending: Sequence[PlannedRun], loaded: LoadedRecords, *, encoder: Encoder, launch: Launch
-) -> list[PlannedRun]:
+def _run(launch: Launch, crew: Crew) -> tuple[list[PlannedRun], list[PlannedRun]]:
+    """(all runs of the command, those that failed now), after doing what is missing."""
     settings = launch.settings
+    load_table_spec(settings.name)  # an experiment without a table is refused before its runs, not after them
+    for line in changes(settings):
+        say(line)
+    runs, loaded, encoder = _plan(launch)
+    say(describe(loaded, source=settings.data.source))
+    pending = [run for run in runs if not run.is_done]
+    say(f"{len(runs)} runs asked for, {len(runs) - len(pending)} already done, {len(pending)} to do")
+    stale = [run for run in runs if run.is_done and not made_by_this_code(run.folder.path, run.model.target)]
+    if stale:
+        where = stale[0].folder.path.parent
+        say(f"  {len(stale)} of the finished runs were made by other code; delete {where} to redo them")
+    if not pending:
+        return runs, []
+    workspace = _workspace(loaded, encoder=encoder, settings=settings)
+    return runs, execute(pending, workspace, command=launch.command, crew=crew)
+
+
+def _assist(launch: Launch, crew: Crew) -> int:
+    """Compute units for rank 0, which makes records and embeddings and writes every table."""
+    if crew.wait("variant-0") is not None:
+        runs, loaded, encoder = _plan(launch)
+        assist(runs, _workspace(loaded, encoder=encoder, settings=launch.settings), crew=crew)
+    return 0
+
+
+def _plan(launch: Launch) -> tuple[list[PlannedRun], LoadedRecords, Encoder]:
+    encoder = build_encoder(launch.settings)
+    loaded = open_records(launch.settings)
+    prints = {"records": loaded.fingerprint, "encoder": encoder.fingerprint}
+    runs = plan_runs(launch.settings, overridden_keys=launch.overridden_keys, fingerprints=prints)
+    return runs, loaded, encoder
+
+
+def _workspace(loaded: LoadedRecords, *, encoder: Encoder, settings: Settings) -> Workspace:
     records = limit_tasks(loaded.records, settings.debug.max_tasks)
-    workspace = Workspace(settings=settings, records=records, fingerprint=loaded.fingerprint, encoder=encoder)
-    return execute(pending, workspace, command=launch.command)
+    return Workspace(settings=settings, records=records, fingerprint=loaded.fingerprint, encoder=encoder)
 
 
 def changes(settings: Settings) -> list[str]:
@@ -106,7 +136,7 @@ def _report(runs: Sequence[PlannedRun], failed: Sequence[PlannedRun], *, outputs
     if not any(run.model == launch.settings.reference for run in done):
         say("no table: the reference has no finished run")
         return 1
-    written = build_tables(launch.settings, done, reuse=True)
+    written = build_tables(launch.settings, done, fixed=launch.overridden_keys, reuse=True)
     print(for_terminal(written.markdown))
     say("wrote " + ", ".join(str(p) for p in written.paths))
     say("runs in " + str(runs[0].folder.path.parent))
@@ -129,12 +159,13 @@ class _StandardError(logging.Handler):
         say(self.format(record))
 
 
-def log_to_stderr() -> None:
-    """Show the package's log, once however often it is called."""
+def log_to_stderr(*, rank: int = 0) -> None:
+    """Show the package's log, once however often it is called; lines of a rank above 0 name it."""
     logger = logging.getLogger("toolshift")
     if not any(isinstance(handler, _StandardError) for handler in logger.handlers):
         handler = _StandardError()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+        label = f"[rank {rank}] " if rank else ""
+        handler.setFormatter(logging.Formatter(f"%(asctime)s {label}%(message)s", "%H:%M:%S"))
         logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False

@@ -53,7 +53,7 @@ def _rebuild_one(composed: Settings, launch: Launch) -> int:
     if not any(run.model == settings.reference for run in runs):
         say(f"{composed.name}: no table: the reference {settings.reference} has no finished run")
         return 1
-    written = build_tables(settings, runs)
+    written = build_tables(settings, runs, fixed=launch.overridden_keys)
     print(for_terminal(written.markdown))
     say("wrote " + ", ".join(str(path) for path in written.paths))
     return 0

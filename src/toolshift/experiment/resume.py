@@ -49,6 +49,12 @@ def prepare_folder(folder: Path, *, code: str) -> bool:
     return False
 
 
+def made_by_this_code(folder: Path, target: str) -> bool:
+    """Whether a run folder was filled by the code that would fill it now."""
+    note = folder / CODE_FILE
+    return note.is_file() and note.read_text(encoding="utf-8", errors="replace") == code_fingerprint(target)
+
+
 def code_fingerprint(target: str) -> str:
     """Hash of what scores follow from: this package but its later stages, the module of the model ``target``
     (``module:Class``), the packages' versions.

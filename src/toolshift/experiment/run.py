@@ -8,7 +8,8 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import groupby
+from functools import lru_cache
+from itertools import count, groupby, product
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,13 @@ from toolshift.evaluation.seal import open_target
 from toolshift.experiment.fit import Fit, build, fits
 from toolshift.experiment.plan import PlannedRun, variant_name
 from toolshift.experiment.resume import code_fingerprint, prepare_folder, stored_scores
+from toolshift.experiment.units import Outcome, Unit, UnitFailed, Units
 from toolshift.experiment.workspace import Variant, Workspace
 from toolshift.models.base import Source
 from toolshift.models.features import Pairs
 from toolshift.runs.environment import environment, peak_rss_mb
 from toolshift.runs.files import sha256_file, stable_hash, write_json, write_text
-from toolshift.runs.progress import track
+from toolshift.runs.ranks import Crew, RankError
 from toolshift.selection.records import summarise_selection, write_selection
 from toolshift.views.corpus import Corpus
 from toolshift.views.manifest import manifest_table, pair_columns, write_table
@@ -65,6 +67,11 @@ class ActiveRun:
     reused: int = 0
     started: float = field(default_factory=time.monotonic)
     error: Exception | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the run's folder."""
+        return self.plan.folder.path.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,14 +108,27 @@ class Board:
         return pa.concat_tables(tables), np.concatenate(places)
 
 
-def execute(runs: Sequence[PlannedRun], workspace: Workspace, *, command: str) -> list[PlannedRun]:
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What the runs have in common on one target. here: (q,) positions of its pairs. columns: see `Board.columns`."""
+
+    source: Source
+    here: NDArray[np.int64]
+    columns: tuple[pa.Table, NDArray[np.int64]]
+
+
+def execute(
+    runs: Sequence[PlannedRun], workspace: Workspace, *, command: str, crew: Crew | None = None
+) -> list[PlannedRun]:
     """Execute runs variant by variant and return those that failed.
 
-    A failing model does not end the others unless ``runtime.on_error`` is ``stop``.
+    A failing model does not end the others unless ``runtime.on_error`` is ``stop``. crew: the processes of the launch,
+    of which this one is the writer; the others call `assist`.
 
     Raises:
-        RunBusy: if another process works in one of the run folders.
+        RunBusy: if another launch works in one of the run folders.
     """
+    crew, number = crew or Crew(), count()
     failed: list[PlannedRun] = []
     for _, group in groupby(runs, key=_variant_key):
         with ExitStack() as locks:
@@ -118,38 +138,115 @@ def execute(runs: Sequence[PlannedRun], workspace: Workspace, *, command: str) -
             # Another process may have finished some of them since the command was planned.
             pending = [plan for plan in plans if not plan.is_done]
             if pending:
-                failed += _execute_variant(pending, workspace, command=command)
+                name = _note_of(next(number))
+                failed += _execute_variant(pending, workspace, command=command, crew=crew, name=name)
     return failed
 
 
-def _execute_variant(plans: Sequence[PlannedRun], workspace: Workspace, *, command: str) -> list[PlannedRun]:
+def assist(runs: Sequence[PlannedRun], workspace: Workspace, *, crew: Crew) -> None:
+    """Compute units of the variants that the writer announces, until it ends the launch.
+
+    Raises:
+        RankError: if the writer announces a run that is not among ``runs``.
+    """
+    known = {plan.folder.path.name: plan for plan in runs}
+    for number in count():
+        name = _note_of(number)
+        note = crew.wait(name)
+        if note is None:
+            return
+        if not note or crew.read(f"{name}/closed") is not None:
+            continue  # the others were done before this process could help
+        if not set(note) <= set(known):
+            raise RankError(
+                f"rank {crew.world.rank}: the processes read different data or settings; run the command again"
+            )
+        plans = [known[run] for run in note]
+        variant = workspace.variant(plans[0].settings)
+        board = Board.of(variant, workspace.corpus)
+        active = [_begun(plan, size=len(board.pairs), **note[plan.folder.path.name]) for plan in plans]
+        _share_out(active, board, workspace, crew=crew, name=name)
+
+
+def _execute_variant(
+    plans: Sequence[PlannedRun], workspace: Workspace, *, command: str, crew: Crew, name: str
+) -> list[PlannedRun]:
     variant = workspace.variant(plans[0].settings)
     board = Board.of(variant, workspace.corpus)
     active = [_begin(plan, size=len(board.pairs)) for plan in plans]
     _write_inputs(active, variant, workspace)
-    for number, target in enumerate(track(variant.folds.targets, what=_variant_key(plans[0]))):
-        here = np.flatnonzero(board.target == number)
-        if here.size:
-            source = _source(target, variant, workspace)
-            columns = board.columns(number)
-            for run in active:
-                if run.error is None:
-                    _attempt(run, source, here=here, columns=columns, board=board, workspace=workspace)
-    for run in active:
+    working = [run for run in active if run.error is None]
+    crew.post(name, {run.name: {"data": run.data, "resumable": run.resumable} for run in working})
+    if working:
+        _share_out(working, board, workspace, crew=crew, name=name)
+    for run in working:
         if run.error is None:
-            _close(run, board, workspace, command=command)
+            _close(run, board, workspace, command=command, world_size=crew.world.size)
     return [run.plan for run in active if run.error is not None]
+
+
+def _share_out(active: Sequence[ActiveRun], board: Board, workspace: Workspace, *, crew: Crew, name: str) -> None:
+    """Compute the units of a variant together with the other processes; the writer then has the scores of all."""
+    runs, settings = {run.name: run for run in active}, active[0].plan.settings
+    targets, stop = np.unique(board.target).tolist(), settings.runtime.on_error == "stop"
+    units = Units(crew=crew, name=name, runs=tuple(runs), targets=targets, stop=stop)
+
+    @lru_cache(maxsize=1)
+    def place(number: int) -> Place:
+        source = _source(board.variant.folds.targets[number], board.variant, workspace)
+        return Place(source=source, here=np.flatnonzero(board.target == number), columns=board.columns(number))
+
+    def attempt(unit: Unit) -> Outcome:
+        run, rank = runs[unit.run], crew.world.rank
+        try:
+            reused = _attempt(run, place(unit.target), board=board, workspace=workspace)
+            run.reused += reused
+        except Exception as error:
+            where = f"failed on {board.variant.folds.targets[unit.target]}"
+            if crew.is_writer:
+                _fail(run, error, where=where)
+            return Outcome(rank=rank, error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+        return Outcome(rank=rank, reused=reused)
+
+    units.work(attempt, what=_variant_key(active[0].plan))
+    if crew.is_writer and crew.world.size > 1:
+        crew.post(f"{name}/closed", {})
+        log.info("%s: units per rank %s", _variant_key(active[0].plan), units.shares())
+        for unit in units:
+            _collect(runs[unit.run], units.outcome(unit), place(unit.target), board=board, workspace=workspace)
+
+
+def _collect(run: ActiveRun, outcome: Outcome | None, place: Place, *, board: Board, workspace: Workspace) -> None:
+    """Take over what another process left: scores as an interrupted run leaves them, or a failure."""
+    if run.error is not None or outcome is None or outcome.rank == 0:
+        return
+    target = place.source.target
+    if outcome.error:
+        where = f"failed on {target} (rank {outcome.rank})"
+        _fail(run, UnitFailed(outcome.error), where=where, trace=outcome.trace)
+        return
+    try:
+        if not _restore(run, target, columns=place.columns):
+            log.warning("%s: what rank %d left of %s does not read back", run.plan.model.name, outcome.rank, target)
+            _attempt(run, place, board=board, workspace=workspace)
+        run.reused += outcome.reused
+    except Exception as error:
+        _fail(run, error, where=f"failed on {target}")
 
 
 def _variant_key(plan: PlannedRun) -> str:
     return variant_name(plan.settings)
 
 
+def _note_of(number: int) -> str:
+    return f"variant-{number}"
+
+
 def _begin(plan: PlannedRun, *, size: int) -> ActiveRun:
     from omegaconf import OmegaConf
 
     plan.folder.begin(identity=plan.identity, config_yaml=OmegaConf.to_yaml(OmegaConf.create(dict(plan.identity))))
-    run = ActiveRun(plan=plan, scores={seed: np.full(size, np.nan) for seed in plan.seeds})
+    run = _begun(plan, size=size)
     try:
         run.resumable = prepare_folder(plan.folder.path, code=code_fingerprint(plan.model.target))
         build(plan)  # parameters that the model refuses are found before the first target
@@ -158,10 +255,15 @@ def _begin(plan: PlannedRun, *, size: int) -> ActiveRun:
     return run
 
 
-def _fail(run: ActiveRun, error: Exception, *, where: str) -> None:
+def _begun(plan: PlannedRun, *, size: int, data: str = "", resumable: bool = False) -> ActiveRun:
+    scores = {seed: np.full(size, np.nan) for seed in plan.seeds}
+    return ActiveRun(plan=plan, scores=scores, data=data, resumable=resumable)
+
+
+def _fail(run: ActiveRun, error: Exception, *, where: str, trace: str = "") -> None:
     """Record an error: it ends this run, and all of them only if asked to."""
     run.error = error
-    run.plan.folder.fail(error, trace=traceback.format_exc())
+    run.plan.folder.fail(error, trace=trace or traceback.format_exc())
     log.error("%s %s: %s: %s", run.plan.model.name, where, type(error).__name__, error)
     if run.plan.settings.runtime.on_error == "stop":
         raise error
@@ -182,40 +284,27 @@ def _source(target: str, variant: Variant, workspace: Workspace) -> Source:
     )
 
 
-def _attempt(
-    run: ActiveRun,
-    source: Source,
-    *,
-    here: NDArray[np.int64],
-    columns: tuple[pa.Table, NDArray[np.int64]],
-    board: Board,
-    workspace: Workspace,
-) -> None:
-    """Fit and score one model on one target, unless an interrupted run left its scores."""
-    try:
-        if _restore(run, source.target, columns=columns):
-            return
-        for fit in fits(run.plan, source, bank=workspace.bank):
-            pairs = board.pairs.take(here)
-            scores = np.asarray(fit.scorer.score(pairs, bank=workspace.bank, seed=fit.seed), np.float64)
-            _check_scores(scores, here.size, target=source.target, seed=fit.seed)
-            run.scores[fit.seed][here] = scores
-            _write_target(run, source.target, fit, columns=columns)
-    except Exception as error:
-        _fail(run, error, where=f"failed on {source.target}")
+def _attempt(run: ActiveRun, place: Place, *, board: Board, workspace: Workspace) -> bool:
+    """Fit and score one model on one target, unless an interrupted run left its scores: then true."""
+    if run.resumable and _restore(run, place.source.target, columns=place.columns):
+        return True
+    for fit in fits(run.plan, place.source, bank=workspace.bank):
+        pairs = board.pairs.take(place.here)
+        scores = np.asarray(fit.scorer.score(pairs, bank=workspace.bank, seed=fit.seed), np.float64)
+        _check_scores(scores, place.here.size, target=place.source.target, seed=fit.seed)
+        run.scores[fit.seed][place.here] = scores
+        _write_target(run, place.source.target, fit, columns=place.columns)
+    return False
 
 
 def _restore(run: ActiveRun, target: str, *, columns: tuple[pa.Table, NDArray[np.int64]]) -> bool:
-    """Take over the scores of a target that an interrupted run left behind, of every seed or of none."""
-    if not run.resumable:
-        return False
+    """Take over the stored scores of a target, of every seed or of none."""
     rows, place = columns
     stored = stored_scores(run.plan.folder.path, target, seeds=run.plan.seeds, rows=rows, place=place, data=run.data)
     if stored is None:
         return False
     for seed, (at, scores) in stored.items():
         run.scores[seed][at] = scores
-    run.reused += 1
     return True
 
 
@@ -286,7 +375,7 @@ def _write_inputs(active: Sequence[ActiveRun], variant: Variant, workspace: Work
     folds = variant.folds.table(workspace.corpus)
     for run in active:
         write_table(run.plan.folder.path / "folds.parquet", folds)
-    rows = artefact_rows(variant, workspace.corpus, labels=workspace.labels, flags=workspace.flags)
+    rows = artefact_rows(variant.lists, workspace.corpus, folds=variant.folds, fold=variant.fold, flags=workspace.flags)
     for run in active:
         path = run.plan.folder.path
         write_text(path / "artefacts.csv", rows.to_csv(index=False, lineterminator="\n"))
@@ -294,17 +383,17 @@ def _write_inputs(active: Sequence[ActiveRun], variant: Variant, workspace: Work
         run.data = stable_hash([run.plan.identity["fingerprints"], lists, sha256_file(path / "folds.parquet")])
 
 
-def _close(run: ActiveRun, board: Board, workspace: Workspace, *, command: str) -> None:
+def _close(run: ActiveRun, board: Board, workspace: Workspace, *, command: str, world_size: int) -> None:
     """Write the collected values and mark the run as done."""
     if run.reused:
         log.info("%s: scores of %d targets reused from an interrupted run", run.plan.model.name, run.reused)
     try:
-        _write_results(run, board, workspace, command=command)
+        _write_results(run, board, workspace, command=command, world_size=world_size)
     except Exception as error:
         _fail(run, error, where="failed while its results were written")
 
 
-def _write_results(run: ActiveRun, board: Board, workspace: Workspace, *, command: str) -> None:
+def _write_results(run: ActiveRun, board: Board, workspace: Workspace, *, command: str, world_size: int) -> None:
     path, plan = run.plan.folder.path, run.plan
     for number in np.unique(board.target):
         for seed in plan.seeds:
@@ -316,9 +405,10 @@ def _write_results(run: ActiveRun, board: Board, workspace: Workspace, *, comman
     sliced = _values(run, board, workspace, slices=wanted) if wanted else None
     if sliced is not None:
         write_table(path / "per_task_slices.parquet", pa.Table.from_pandas(sliced, preserve_index=False))
-    metrics = metric_rows(per_task, measures=plan.settings.evaluation.measures)
+    cells = product(board.variant.folds.targets, plan.settings.view.views)
+    metrics = metric_rows(per_task, measures=plan.settings.evaluation.measures, cells=list(cells))
     write_text(path / "metrics.csv", metrics.to_csv(index=False, lineterminator="\n"))
-    write_json(path / "run.json", _run_record(run, board, workspace, command=command))
+    write_json(path / "run.json", _run_record(run, board, workspace, command=command, world_size=world_size))
     plan.folder.finish()
 
 
@@ -327,19 +417,27 @@ def _sorted(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True).sort_values(keys, kind="stable", ignore_index=True)
 
 
-def metric_rows(per_task: pd.DataFrame, *, measures: Sequence[str]) -> pd.DataFrame:
-    """metrics.csv: task mean of every (target, view, seed) cell; ``value`` is empty where the cell is not scored."""
+def metric_rows(per_task: pd.DataFrame, *, measures: Sequence[str], cells: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """metrics.csv: task mean of every (target, view, seed) cell; ``value`` is empty where the cell is not scored.
+
+    cells: the (target, view) pairs that must have a row; one without a task gets ``n_tasks`` 0 and is not scored.
+    """
     keys = ["protocol", "target", "view", "model", "seed"]
-    cells = per_task.groupby(keys, sort=True)
-    means = cells.agg(**{name: (name, "mean") for name in measures}).reset_index()
-    long = means.melt(id_vars=keys, var_name="measure", value_name="value").sort_values(keys, kind="stable")
-    size = cells.agg(n_tasks=("task_id", "size"), scored=("scored", "first")).reset_index()
-    rows = long.merge(size, on=keys)
+    groups = per_task.groupby(keys, sort=True)
+    found = groups.agg(n_tasks=("task_id", "size"), scored=("scored", "first"), **{m: (m, "mean") for m in measures})
+    once = {name: sorted(set(per_task[name])) for name in ("protocol", "model", "seed")}
+    every = [(p, t, v, m, s) for p, m, s in product(*once.values()) for t, v in cells]
+    whole = found.reindex(pd.MultiIndex.from_tuples(sorted(every), names=keys)).reset_index()
+    whole["n_tasks"], whole["scored"] = whole["n_tasks"].fillna(0).astype(int), whole["scored"].eq(True)
+    rows = whole.melt(id_vars=[*keys, "n_tasks", "scored"], value_vars=list(measures), var_name="measure")
     rows["value"] = rows["value"].where(rows["scored"])
-    return rows
+    rows = rows.sort_values(keys, kind="stable", ignore_index=True)
+    return rows.loc[:, [*keys, "measure", "value", "n_tasks", "scored"]]
 
 
-def _run_record(run: ActiveRun, board: Board, workspace: Workspace, *, command: str) -> Mapping[str, Any]:
+def _run_record(
+    run: ActiveRun, board: Board, workspace: Workspace, *, command: str, world_size: int
+) -> Mapping[str, Any]:
     path, variant = run.plan.folder.path, board.variant
     scored = [variant.folds.targets[number] for number in np.unique(board.target)]
     selection = summarise_selection(path, targets=scored, seeds=run.plan.seeds)
@@ -363,7 +461,7 @@ def _run_record(run: ActiveRun, board: Board, workspace: Workspace, *, command: 
         "skipped": {view: dict(m.skipped) for view, m in variant.manifests.items()},
         "cache": {"folder": workspace.cache.folder.name},
         "device": run.plan.settings.runtime.device,
-        "world_size": 1,
+        "world_size": world_size,
         "wall_s": round(time.monotonic() - run.started, 3),
         "peak_rss_mb": peak_rss_mb(),
     }

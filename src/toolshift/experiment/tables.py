@@ -16,13 +16,14 @@ from toolshift.evaluation.aggregate import Analysis, TableSpec, analyse, gain_ov
 from toolshift.evaluation.chance import chance_distance
 from toolshift.experiment.resume import package_fingerprint
 from toolshift.measures import expected_random
-from toolshift.reporting.artefacts import control_rows, mark_artefacts, write_artefacts
+from toolshift.reporting.artefacts import artefact_page, control_rows, mark_artefacts, write_artefacts
 from toolshift.reporting.forest import write_forest
 from toolshift.reporting.markdown import to_markdown
 from toolshift.reporting.tidy import blocks
 from toolshift.reporting.writer import write_table
 from toolshift.runs.files import read_json, sha256_file, stable_hash, write_json
 from toolshift.runs.ledger import RunFolder, ledger
+from toolshift.settings.axes import expand_axes
 from toolshift.settings.options import load_table_spec
 from toolshift.settings.schema import Settings
 from toolshift.settings.tree import as_mapping
@@ -64,7 +65,26 @@ def done_runs(outputs: Path, experiment: str, *, family: str | None = None) -> l
     return found
 
 
-def table_spec(settings: Settings, *, models: Sequence[str]) -> TableSpec:
+def _texts(settings: Settings) -> str:
+    """Encoder, capability text and limits, for captions."""
+    options = ", ".join(f"{key}={value}" for key, value in sorted(settings.dataset.options.items()))
+    limits = f"; limited by debug={settings.debug.name}" if settings.debug.name != "none" else ""
+    world = f", world {settings.data.world}" if settings.data.source == "sample" else ""
+    return f"Dataset {settings.dataset.name}{world} ({options}), encoder {settings.encoder.name}{limits}"
+
+
+def missing_runs(settings: Settings, runs: Sequence[DoneRun], *, fixed: Sequence[str]) -> list[str]:
+    """Runs of the experiment that are not done: model and variant. fixed: axes that keep their one value."""
+    done = {(run.model, run.universe, run.miner, run.purge) for run in runs}
+    return [
+        f"{name} (universe {variant.view.universe}, miner {variant.view.miner}, purge {variant.protocol.purge})"
+        for variant in expand_axes(settings, fixed)
+        for name in variant.models
+        if (name, variant.view.universe, variant.view.miner, variant.protocol.purge) not in done
+    ]
+
+
+def table_spec(settings: Settings, *, models: Sequence[str], missing: Sequence[str] = ()) -> TableSpec:
     """What the experiment's table tests, from its settings and ``conf/tables/<name>.yaml``."""
     table, evaluation = load_table_spec(settings.name), settings.evaluation
     return TableSpec(
@@ -81,6 +101,8 @@ def table_spec(settings: Settings, *, models: Sequence[str]) -> TableSpec:
         power=table.power,
         selection=settings.selection.name,
         ties=evaluation.ties,
+        texts=_texts(settings),
+        missing=tuple(missing),
         model_order=(RANDOM_EXPECTED, *models),
         view_order=tuple(settings.view.views),
     )
@@ -165,23 +187,27 @@ class Written:
     markdown: str
 
 
-def build_tables(settings: Settings, runs: Sequence[DoneRun], *, reuse: bool = False) -> Written:
+def build_tables(
+    settings: Settings, runs: Sequence[DoneRun], *, fixed: Sequence[str] = (), reuse: bool = False
+) -> Written:
     """Write table, artefact page and forest plots of the given runs below ``outputs/``.
 
+    fixed: keys of the command line; an axis among them keeps its one value, so no other run of it is missed.
     reuse: leave the files alone where the same runs, settings and code made them and nobody changed them since.
     """
     stamp = Path(settings.paths.outputs) / "tables" / f".{settings.name}.json"
-    digest = _digest(settings, runs)
+    missing = missing_runs(settings, runs, fixed=fixed)
+    digest = _digest(settings, runs, missing=missing)
     if reuse and (known := _still_whole(stamp, digest)):
         log.info("table %s is up to date", settings.name)
         return known
-    written = _build(settings, runs)
+    written = _build(settings, runs, missing=missing)
     files = {str(path): sha256_file(path) for path in written.paths}
     write_json(stamp, {"digest": digest, "files": files, "markdown": written.markdown})
     return written
 
 
-def _digest(settings: Settings, runs: Sequence[DoneRun]) -> str:
+def _digest(settings: Settings, runs: Sequence[DoneRun], *, missing: Sequence[str]) -> str:
     """Hash of all that a table follows from: per-task values, settings, table file and code."""
     inputs = ("per_task.parquet", "per_task_slices.parquet", "artefacts.csv", "run.json")
     values = {
@@ -189,7 +215,7 @@ def _digest(settings: Settings, runs: Sequence[DoneRun]) -> str:
         for run in runs
     }
     plain = [as_mapping(settings), as_mapping(load_table_spec(settings.name))]
-    return stable_hash([package_fingerprint(), plain, values])
+    return stable_hash([package_fingerprint(), plain, values, list(missing)])
 
 
 def _still_whole(stamp: Path, digest: str) -> Written | None:
@@ -205,25 +231,28 @@ def _still_whole(stamp: Path, digest: str) -> Written | None:
         return None
 
 
-def _build(settings: Settings, runs: Sequence[DoneRun]) -> Written:
+def _build(settings: Settings, runs: Sequence[DoneRun], *, missing: Sequence[str]) -> Written:
     order = {name: i for i, name in enumerate(settings.models)}
     runs = sorted(runs, key=lambda r: (order.get(r.model, len(order)), r.model, r.universe, r.miner, r.purge))
     models = list(dict.fromkeys(r.model for r in runs))
-    spec = table_spec(settings, models=models)
+    spec = table_spec(settings, models=models, missing=missing)
     analysis = analyse(per_task_frame(runs, measures=spec.measures, slices=settings.evaluation.slices), spec=spec)
     table = load_table_spec(settings.name)
     tidy = mark_artefacts(summarise(analysis, spec=spec), table=table)
     gains = gain_over_strongest(analysis, spec=spec)
     outputs = Path(settings.paths.outputs)
     paths = write_table(tidy, spec=spec, folder=outputs / "tables", gains=gains)
-    statistics = pd.concat([pd.read_csv(r.folder.path / "artefacts.csv", keep_default_na=False) for r in runs])
+    pages = [pd.read_csv(r.folder.path / "artefacts.csv", keep_default_na=False) for r in runs]
+    statistics = pd.concat(pages).drop_duplicates()
     chance = chance_distance(analysis, model="random", chance=RANDOM_EXPECTED)
     controls = control_rows(tidy, table=table, chance=chance)
-    paths += write_artefacts(statistics.drop_duplicates(), controls, data=spec.data, folder=outputs / "tables")
+    paths += write_artefacts(statistics, controls, data=spec.data, folder=outputs / "tables")
     paths += _forests(analysis, tidy, settings=settings, spec=spec)
     main = {"universe": settings.view.universe, "miner": settings.view.miner, "slice": "all"}
     drawn = blocks(_only(tidy, main), gains=_only(gains, main))
-    return Written(paths=tuple(paths), markdown=to_markdown(drawn, spec=spec))
+    shown = {key: main[key] for key in ("universe", "miner")}
+    page = artefact_page(_only(statistics, shown), _only(controls, shown), data=spec.data)
+    return Written(paths=tuple(paths), markdown=f"{to_markdown(drawn, spec=spec)}\n{page}")
 
 
 def _forests(analysis: Analysis, tidy: pd.DataFrame, *, settings: Settings, spec: TableSpec) -> list[Path]:

@@ -66,7 +66,7 @@ class Variant:
         test = self.folds.role == TASK_ROLES.index("test")
         held_out, target = test.any(axis=0), test.argmax(axis=0)
         domain = np.array([self.folds.context_names.index(t) for t in self.folds.targets], np.int64)
-        enough = self.fold.available.sum(axis=1)[domain] >= self.fold.rules.min_available
+        enough = self.fold.judged_count[domain] >= self.fold.rules.min_available
         found = []
         for view, manifest in self.manifests.items():
             keep = held_out[manifest.tasks]
@@ -121,6 +121,7 @@ class Workspace:
             task_vectors=self.cache.rows(corpus.task_texts),
             capability_vectors=self.cache.rows(corpus.capability_texts),
             bm25_index=self.bm25,
+            max_pairs=self.settings.runtime.max_pairs_in_memory,
         )
 
     @cached_property

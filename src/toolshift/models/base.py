@@ -79,6 +79,12 @@ class SourceMeasure(Protocol):
         ...
 
 
+class BadParameter(ValueError):
+    """A model was configured with a value it cannot use."""
+
+    user_facing = True
+
+
 class Scorer(Protocol):
     """A fitted model."""
 

@@ -17,6 +17,8 @@ from toolshift.views.corpus import Corpus, Rows
 from toolshift.views.roles import contains, packed_rows
 
 Values = NDArray[np.float64]
+LIBRARY_RANKINGS = ("semantic_cosine", "bm25")
+"""Rankings of the whole library that `FeatureBank.library_rank` knows."""
 _CHUNK_TASKS = 256
 _CHUNK_PAIRS = 65_536
 
@@ -60,7 +62,7 @@ class PairCache:
 
 @dataclass(kw_only=True)
 class FeatureBank:
-    """Lazy features of one corpus under one encoder.
+    """Lazy features of one corpus under one encoder. At most ``max_pairs`` pairs of vectors are gathered at once.
 
     task_vectors: (n, d), capability_vectors: (m, d) unit rows. ``cache`` yields vectors of further texts.
     """
@@ -70,6 +72,7 @@ class FeatureBank:
     task_vectors: NDArray[np.float32]
     capability_vectors: NDArray[np.float32]
     bm25_index: Callable[[float, float], Bm25]
+    max_pairs: int = _CHUNK_PAIRS
     _memo: dict[tuple[object, ...], PairCache] = field(default_factory=dict, repr=False)
     _tables: dict[Callable[[Corpus], Values], Values] = field(default_factory=dict, repr=False)
 
@@ -108,11 +111,12 @@ class FeatureBank:
         return self._memo[key]
 
     def _cosine(self, pairs: Pairs) -> Values:
+        step = max(min(self.max_pairs, _CHUNK_PAIRS), 1)
         result = np.empty(len(pairs), np.float64)
-        for start in range(0, len(pairs), _CHUNK_PAIRS):
-            part = pairs.take(slice(start, start + _CHUNK_PAIRS))
+        for start in range(0, len(pairs), step):
+            part = pairs.take(slice(start, start + step))
             left, right = self.task_vectors[part.task], self.capability_vectors[part.capability]
-            result[start : start + _CHUNK_PAIRS] = np.einsum("pd,pd->p", left, right, dtype=np.float64)
+            result[start : start + step] = np.einsum("pd,pd->p", left, right, dtype=np.float64)
         return result
 
     def _bm25(self, pairs: Pairs, *, k1: float, b: float) -> Values:
@@ -129,7 +133,7 @@ class FeatureBank:
         rows, _ = packed_rows(corpus.endpoint_offsets, capabilities)
         vectors = self.cache.rows([corpus.endpoints[i].text for i in rows])
         for tasks, where in task_chunks(pairs.task):
-            best = np.maximum.reduceat(self.task_vectors[tasks] @ vectors.T, starts, axis=1)
+            best = np.maximum.reduceat(exact_cosines(self.task_vectors[tasks], vectors), starts, axis=1)
             filled = corpus.endpoint_count[pairs.capability[where]] > 0
             local = np.searchsorted(tasks, pairs.task[where][filled])
             place = np.searchsorted(capabilities, pairs.capability[where][filled])
@@ -154,7 +158,7 @@ class FeatureBank:
         return result
 
     def _dense_scores(self, tasks: Rows) -> NDArray[np.float32]:
-        return on_grid(self.task_vectors[tasks] @ np.asarray(self.capability_vectors).T)
+        return on_grid(exact_cosines(self.task_vectors[tasks], np.asarray(self.capability_vectors)))
 
     def _lexical_scores(self, tasks: Rows) -> NDArray[np.float32]:
         index = self.bm25_index(1.5, 0.75)
@@ -263,12 +267,12 @@ class _Endpoints:
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """(t, q) operation cosine and (t, q) combined evidence h."""
         texts = [bank.corpus.task_texts[t] for t in tasks]
-        cosine = bank.task_vectors[tasks] @ self.operation.T
+        cosine = exact_cosines(bank.task_vectors[tasks], self.operation)
         named = self._argument_scores(texts, bank=bank)
         a = np.asarray((self.argument @ named.T).T, np.float32)
         detected = [detected_types(x) for x in texts]
         kinds = np.array([[k in found for k in COARSE_TYPES] for found in detected], np.float32)
-        y = kinds @ self.typed.T
+        y = sparse.csr_matrix(kinds) @ self.typed.T
         masks = self.has_argument.astype(np.float32) + self.has_type
         weight = masks + (1.0 if operation else 0.0)
         total = a * self.has_argument + y * self.has_type + (cosine if operation else 0.0)
@@ -278,7 +282,7 @@ class _Endpoints:
         """(t, r) best non-negative cosine of each argument name with a span of the task."""
         groups = [requirement_spans(t) for t in texts]
         vectors = bank.cache.rows([s for g in groups for s in g])
-        similarity = np.maximum(vectors @ self.names.T, 0.0)
+        similarity = np.maximum(exact_cosines(vectors, self.names), 0.0)
         starts = np.concatenate([[0], np.cumsum([len(g) for g in groups])[:-1]])
         return np.maximum.reduceat(similarity, starts, axis=0)
 
@@ -287,6 +291,17 @@ def on_grid(cosines: NDArray[np.float32]) -> NDArray[np.float32]:
     """Cosines rounded to 2^-20 (about 1e-6): noise of the last bits, which depends on how many rows are multiplied at
     once, neither makes nor breaks a tie between equal texts."""
     return (np.rint(cosines * np.float32(2**20)) / np.float32(2**20)).astype(np.float32)
+
+
+def exact_cosines(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(a, b) cosines of unit rows, the same bits however many rows are multiplied at once and by how many threads.
+
+    Coordinates are rounded to 2^-24 (an error below 1e-6 in the cosine). All products are then whole multiples of
+    2^-48, and no partial sum of unit rows exceeds 1 by more than rounding, so that float64 holds every sum exactly.
+    """
+    scale = 2.0**24
+    a, b = (np.rint(side.astype(np.float64) * scale) for side in (left, right))
+    return (a @ b.T / scale**2).astype(np.float32)
 
 
 def requirement_spans(text: str) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ def folds(
 ) -> FoldTable:
     """The fold table. task_vectors: (n, d) unit rows, read by ``purge='near'`` only.
 
-    purge: ``none``; ``gold`` removes source tasks that share a gold capability with a target task; ``near`` also
-    removes near-duplicate queries.
+    purge: ``none``; under ``gold`` no source task needs a capability that a target task needs; ``near`` also drops
+    source tasks that ask nearly what a target task asks.
 
     Raises:
         ProtocolError: if fewer than two domains have tasks.

@@ -9,13 +9,12 @@ import numpy as np
 import pandas as pd
 
 from toolshift.reporting.markdown import frame_to_markdown
-from toolshift.reporting.tidy import to_csv
+from toolshift.reporting.tidy import ARTEFACT, to_csv
 from toolshift.runs.files import write_text
 from toolshift.settings.schema import TableSettings
 
 VARIANT = ["universe", "miner", "purge"]
 CHANCE = "random_expected"
-ARTEFACT = "artefact"
 MEASURE = "NDCG@5"
 CONTROL_COLUMNS = [
     *VARIANT, "view", "chance", "candidate_only", "excess_pp", "cosine", "cosine_noise", "placebo_gain_pp",
@@ -81,8 +80,13 @@ def write_artefacts(statistics: pd.DataFrame, controls: pd.DataFrame, *, data: s
     tidy = pd.concat([statistics, _controls_as_statistics(controls)], ignore_index=True)
     return [
         write_text(folder / "artefacts.csv", to_csv(tidy)),
-        write_text(folder / "artefacts.md", "\n\n".join(_page(statistics, controls, data=data)) + "\n"),
+        write_text(folder / "artefacts.md", artefact_page(statistics, controls, data=data)),
     ]
+
+
+def artefact_page(statistics: pd.DataFrame, controls: pd.DataFrame, *, data: str) -> str:
+    """The page as Markdown."""
+    return "\n\n".join(_page(statistics, controls, data=data)) + "\n"
 
 
 def _controls_as_statistics(controls: pd.DataFrame) -> pd.DataFrame:
@@ -105,12 +109,13 @@ def _page(statistics: pd.DataFrame, controls: pd.DataFrame, *, data: str) -> Ite
     for universe, miner in _distinct(statistics, ["universe", "miner"]):
         yield f"## Universe {universe}, miner {miner}"
         part = _where(statistics, universe=universe, miner=miner)
-        views = part.loc[(part["view"] != "") & (part["purge"] == part["purge"].iloc[0]), :]
+        purges = list(dict.fromkeys(part["purge"]))
         for section, title in _SECTIONS.items():
-            rows = _where(views, section=section)
-            if len(rows):
-                yield f"### {title}"
-                yield frame_to_markdown(_wide(rows))
+            for purge in purges if section in _PURGED else purges[:1]:
+                rows = _where(part.loc[part["view"] != "", :], section=section, purge=purge)
+                if len(rows):
+                    yield f"### {title}, purge {purge}" if section in _PURGED else f"### {title}"
+                    yield frame_to_markdown(_wide(rows))
     yield "## Sources left by each purge, and how unseen the targets are"
     folds = _where(statistics, view="")
     columns = ["purge", "section", "subject", "statistic"]
@@ -130,6 +135,10 @@ _SECTIONS = {
     "duplicates": "Suspected false negatives",
     "shortcuts": f"Macro {MEASURE} of rankings that never read the task (n tasks in brackets)",
 }
+
+
+# Sections that read source records, which a purge takes away; the others are the same under every purge.
+_PURGED = ("roles", "shortcuts")
 
 
 def _wide(rows: pd.DataFrame) -> pd.DataFrame:

@@ -95,7 +95,9 @@ def _label(axes: Axes, rows: pd.DataFrame, place: np.ndarray[Any, Any]) -> None:
     names = [f"{target} ({n})" for target, n in zip(rows["target"], rows["n_tasks"], strict=True)]
     axes.set_yticks([*place, 0], [*map(_literal, names), "macro"], fontsize=7)
     axes.set_ylim(-1, len(rows) + 1)
-    axes.set_xlabel(_literal(f"{first['model']} - {first['reference']}\n{first['measure']}, percentage points"), fontsize=9)
+    axes.set_xlabel(
+        _literal(f"{first['model']} - {first['reference']}\n{first['measure']}, percentage points"), fontsize=9
+    )
     axes.set_title(_literal(f"{first['protocol']}, view {first['view']}: targets (tasks)"), fontsize=9)
 
 

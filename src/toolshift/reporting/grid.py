@@ -106,6 +106,11 @@ def averages_grid(block: Block, *, spec: TableSpec, style: Style) -> Grid:
     return Grid(headers=tuple(("", style.escape(h)) for h in headers), rows=rows, caption=style.escape(caption))
 
 
+def missing_notes(spec: TableSpec) -> list[str]:
+    """One note per run that was asked for and is not there."""
+    return [f"Missing run: {run}" for run in spec.missing]
+
+
 def hole_notes(block: Block) -> list[str]:
     """A sentence for each (model, view) of the table without a run."""
     return [f"Hole: {model} has no run in view {view}." for model, view in block.holes()]
@@ -179,12 +184,16 @@ def _main_caption(block: Block, spec: TableSpec) -> str:
         if block.gains
         else ""
     )
+    texts = f" {spec.texts}." if spec.texts else ""
+    views = ", ".join(block.artefact_views)
+    artefact = f" Marked artefact (the candidate alone gives positives away; no verdict): {views}." if views else ""
     return (
-        f"Data: {data}. Protocol: {block.key.protocol}; selection rule: {spec.selection}. Candidate lists: universe "
-        f"{block.key.universe}, miner {block.key.miner}; purge {block.key.purge}; slice {block.key.slice}. "
+        f"Data: {data}.{texts} Protocol: {block.key.protocol}; selection rule: {spec.selection}. Candidate lists: "
+        f"universe {block.key.universe}, miner {block.key.miner}; purge {block.key.purge}; slice {block.key.slice}. "
         f"Targets/tasks per view: {sizes}. Seeds: {seeds}. Ties: {spec.ties}. Entries: equal mean over targets of the "
         "task mean; ± is the sample standard deviation (ddof 1) of the macro score over seeds, absent with one seed. "
         f"Best bold, second underlined. Last row: gain over the strongest other row in percentage points{interval}."
+        f"{artefact}"
     )
 
 

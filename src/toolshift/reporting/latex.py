@@ -47,7 +47,7 @@ STYLE = Style(
 
 def to_latex(blocks: Sequence[Block], *, spec: TableSpec) -> str:
     """For each block the main table; for whole lists (slice ``all``) the reference test and the other averages too."""
-    parts = [_HEAD]
+    parts = [_HEAD, *(f"% {note}" for note in grid.missing_notes(spec))]
     for number, block in enumerate(blocks, start=1):
         label = f"tab:{spec.name}-{number}"
         holes = grid.hole_notes(block)

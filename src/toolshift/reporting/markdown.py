@@ -33,6 +33,8 @@ STYLE = Style(
 def to_markdown(blocks: Sequence[Block], *, spec: TableSpec) -> str:
     """For each block the main table; for whole lists (slice ``all``) the reference test and the other averages too."""
     parts = [f"# {escape(spec.name)}"]
+    if spec.missing:
+        parts.append("\n".join(f"- {escape(note)}" for note in grid.missing_notes(spec)))
     for block in blocks:
         parts += [f"## {escape(grid.title(block))}", _table(grid.main_grid(block, spec=spec, style=STYLE))]
         found = [*grid.hole_notes(block), *grid.gain_notes(block)]

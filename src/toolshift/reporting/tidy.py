@@ -16,6 +16,8 @@ Place = Literal["best", "second", ""]
 Column = tuple[str, str]
 
 _PAPER_KEYS = (*BLOCK, "view", "model", "measure")
+ARTEFACT = "artefact"
+"""Note of a row on a view that gives no verdict, see `reporting.artefacts`."""
 _TEXT_COLUMNS = ("table", *BLOCK, "view", "model", "measure", "reference", "data", "note")
 
 
@@ -121,6 +123,11 @@ class Block:
     def conditional_views(self) -> list[str]:
         """Views in which the test held targets fixed, in table order."""
         return list(dict.fromkeys(row.view for row in self.rows if CONDITIONAL in row.note))
+
+    @property
+    def artefact_views(self) -> list[str]:
+        """Views whose positives the candidate alone gives away, in table order."""
+        return list(dict.fromkeys(row.view for row in self.rows if ARTEFACT in row.note.split("; ")))
 
     def cells(self) -> dict[tuple[str, Column], Cell]:
         """Cell of each (model, column) that was run."""

@@ -33,7 +33,7 @@ class SelectionError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How much work selection may do; the caps of a table's note.
+    """How much work selection may do.
 
     folds: inner folds. settings: at most so many settings, spread over the grid. max_tasks: source tasks per fit by
     hash. validation_tasks: tasks per view and inner fold that a setting is valued on, by hash. epochs: at most.

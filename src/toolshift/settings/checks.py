@@ -55,6 +55,11 @@ def _data(settings: Settings) -> Problems:
     yield from _at_least("data.sample_seed", data.sample_seed, 0)
 
 
+def _dataset(settings: Settings) -> Problems:
+    if settings.dataset.unit == "endpoint":
+        yield "dataset.unit: ranking endpoints is not there yet; use dataset.unit=capability"
+
+
 def _encoder(settings: Settings) -> Problems:
     yield from _between("encoder.max_truncated_share", settings.encoder.max_truncated_share, low=0, high=1)
 
@@ -233,6 +238,7 @@ def _between(where: str, value: float, *, low: float, high: float) -> Problems:
 _CHECKS: tuple[Callable[[Settings], Problems], ...] = (
     _top,
     _data,
+    _dataset,
     _encoder,
     _view,
     _protocol,

@@ -94,6 +94,15 @@ class Fold:
         return member
 
     @cached_property
+    def judged_count(self) -> NDArray[np.int64]:
+        """(d+1,) capabilities that are gold or given for some task of a domain: what the rule on scored cells counts,
+        in every universe; the last entry serves tasks without a domain and counts all judged ones."""
+        judged = np.zeros(self.corpus.n_capabilities, bool)
+        judged[self.labels.gold.indices] = True
+        judged[self.labels.given.indices] = True
+        return np.append(self.labels.judged_by_domain(self.corpus).sum(axis=1), judged.sum())
+
+    @cached_property
     def _gold_keys(self) -> Rows:
         return np.sort(self.corpus.pair_key(*stored_entries(self.labels.gold)))
 

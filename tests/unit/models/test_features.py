@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolshift.models.features import FeatureBank, PairCache, Pairs, on_grid, requirement_spans, task_chunks
+from toolshift.models.features import (
+    FeatureBank,
+    PairCache,
+    Pairs,
+    exact_cosines,
+    on_grid,
+    requirement_spans,
+    task_chunks,
+)
 from toolshift.text.spans import detected_types, identifier_words
 from toolshift.views.corpus import build_corpus
 
@@ -164,3 +172,13 @@ def test_capability_tables_are_computed_once(grid: Any, make: Any) -> None:
     bank = make.bank(grid, DIRECTIONS)
     assert bank.per_capability(compute) is bank.per_capability(compute)
     assert len(calls) == 1
+
+
+def test_exact_cosines_do_not_depend_on_what_is_multiplied_beside() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 384))
+    vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    whole = exact_cosines(vectors, vectors)
+    for part in (slice(0, 1), slice(7, 20), slice(100, 300)):
+        np.testing.assert_array_equal(exact_cosines(vectors[part], vectors[::3]), whole[part, ::3])
+    np.testing.assert_allclose(whole, vectors.astype(np.float64) @ vectors.T.astype(np.float64), atol=1e-6)

@@ -56,8 +56,9 @@ def test_the_rule_is_a_setting(open_variant: Open) -> None:
     assert scored(open_variant("view.min_available=7")) == {"Few": False, "Many": False}
 
 
-def test_in_the_judged_universe_all_judged_tools_are_available(open_variant: Open) -> None:
-    assert scored(open_variant("view.universe=judged")) == {"Few": True, "Many": True}
+@pytest.mark.parametrize("universe", ["judged", "library"])
+def test_the_rule_counts_the_domain_in_every_universe(open_variant: Open, universe: str) -> None:
+    assert scored(open_variant(f"view.universe={universe}")) == {"Few": False, "Many": True}
 
 
 def test_lists_hold_what_is_available(open_variant: Open) -> None:

@@ -1,7 +1,7 @@
 """Frozen hashes of the sample's worlds with seed 0. They were set before any method was tried on these worlds.
 
-A change of the world needs a reason that does not mention a method's score, and voids every result made with the former
-one; ``docs/sample.md`` says what else it needs. This file is not part of the code that a sample is made by, so that a
+No method's result may be the reason to change the world, and a change voids every result made with the former one;
+``docs/sample.md`` says what else it needs. This file is not part of the code that a sample is made by, so that a
 new hash can be entered without generating anything anew.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toolshift.models.base import FrozenRanker, Scores
+from toolshift.models.base import BadParameter, FrozenRanker, Scores
 from toolshift.models.features import FeatureBank, Pairs
 
 
@@ -14,6 +14,10 @@ class Bm25Ranker(FrozenRanker):
 
     k1: float = 1.5
     b: float = 0.75
+
+    def __post_init__(self) -> None:
+        if self.k1 < 0 or not 0 <= self.b <= 1:
+            raise BadParameter(f"bm25 needs k1 of at least 0 and b between 0 and 1, got k1={self.k1}, b={self.b}")
 
     def score(self, pairs: Pairs, *, bank: FeatureBank, seed: int) -> Scores:
         """(p,) BM25 scores, 0 without a common word."""

@@ -1,7 +1,7 @@
 """Placebo row: cosine plus keyed noise, its scale chosen on source data (validity.md section 2).
 
-Pure noise gains on a view whose negatives were mined by cosine. A method's gain on a mined view counts only beyond
-this row.
+Where the negatives are those that cosine likes best, moving away from cosine helps even at random. This row shows by
+how much; a method has to exceed it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from toolshift.models.base import Scorer, Scores, Source, SourceMeasure
+from toolshift.models.base import BadParameter, Scorer, Scores, Source, SourceMeasure
 from toolshift.models.features import FeatureBank, Pairs
 from toolshift.runs.seeds import keyed_hash, normal, seed_of
 
@@ -26,6 +26,10 @@ class CosineNoise:
     max_source_tasks: int | None = 2000
     needs_source: ClassVar[bool] = True
     fit_per_seed: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not self.scales or min(self.scales) < 0:
+            raise BadParameter(f"cosine_noise needs scales of at least 0, got {list(self.scales)}")
 
     def fit(self, source: Source, *, bank: FeatureBank, measure: SourceMeasure, seed: int) -> Scorer:
         """Try every scale on the source lists of all views."""

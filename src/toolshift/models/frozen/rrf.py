@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from toolshift.models.base import FrozenRanker, Scores
-from toolshift.models.features import FeatureBank, Pairs
+from toolshift.models.base import BadParameter, FrozenRanker, Scores
+from toolshift.models.features import LIBRARY_RANKINGS, FeatureBank, Pairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,14 @@ class ReciprocalRankFusion(FrozenRanker):
 
     k: float = 60.0
     over: Sequence[str] = ("semantic_cosine", "bm25")
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.over) - set(LIBRARY_RANKINGS))
+        if unknown or not self.over or self.k < 0:
+            raise BadParameter(
+                f"rrf fuses some of {', '.join(LIBRARY_RANKINGS)} with k of at least 0, "
+                f"got over={list(self.over)}, k={self.k}"
+            )
 
     def score(self, pairs: Pairs, *, bank: FeatureBank, seed: int) -> Scores:
         """(p,) fused reciprocal ranks."""

@@ -106,11 +106,9 @@ class Scorer(Protocol):
 class Ranker(Protocol):
     """A model as configured.
 
-    needs_source: whether ``fit`` reads the sources. fit_per_seed: whether the fit itself depends on the seed; if not,
-    one fit serves all seeds.
+    fit_per_seed: whether the fit itself depends on the seed; if not, one fit serves all seeds.
     """
 
-    needs_source: ClassVar[bool]
     fit_per_seed: ClassVar[bool]
 
     def fit(self, source: Source, *, bank: FeatureBank, measure: SourceMeasure, seed: int) -> Scorer:
@@ -143,7 +141,6 @@ class Limits:
 class FrozenRanker:
     """Base of rows without any fitted part: ``fit`` returns the row itself and nothing was seen."""
 
-    needs_source: ClassVar[bool] = False
     fit_per_seed: ClassVar[bool] = False
 
     def fit(self, source: Source, *, bank: FeatureBank, measure: SourceMeasure, seed: int) -> Scorer:

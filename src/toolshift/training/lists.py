@@ -84,10 +84,6 @@ class TrainingLists:
         for begin in range(0, order.size, batch_tasks):
             yield self._batch(order[begin : begin + batch_tasks], chosen)
 
-    def one_per_task(self) -> Batch:
-        """The first list of every task: what an evaluation of the training fit looks at."""
-        return self._batch(np.arange(self.tasks.size), self.first)
-
     def everything(self) -> Batch:
         """All lists at once; ``tasks`` then repeats a task once per list."""
         return Batch(

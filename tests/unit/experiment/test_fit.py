@@ -51,7 +51,6 @@ class FakeTrainable:
 
 @dataclass(frozen=True, kw_only=True)
 class FakeRanker:
-    needs_source: ClassVar[bool] = True
     fit_per_seed: ClassVar[bool] = False
     sees: tuple[str, ...] = ()
 

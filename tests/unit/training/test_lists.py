@@ -121,10 +121,9 @@ def test_the_cap_counts_tasks_of_all_views_together(corpus: Corpus) -> None:
     assert seen([lists.everything()]) == [(small, "b")]
 
 
-def test_everything_and_one_per_task(corpus: Corpus) -> None:
+def test_everything_holds_every_list(corpus: Corpus) -> None:
     lists = lists_of({"b": [1, 3], "a": [3, 7]}, corpus)
     assert seen([lists.everything()]) == [(1, "b"), (3, "a"), (3, "b"), (7, "a")]
-    assert seen([lists.one_per_task()]) == [(1, "b"), (3, "a"), (7, "a")]
 
 
 def test_lists_of_unequal_length_stay_whole(corpus: Corpus) -> None:

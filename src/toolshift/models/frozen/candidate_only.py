@@ -36,7 +36,6 @@ class CandidateOnly:
     """L2-regularised logistic regression over ``FEATURES``, fitted on the source lists of all views."""
 
     C: float = 1.0
-    needs_source: ClassVar[bool] = True
     fit_per_seed: ClassVar[bool] = False
 
     def fit(self, source: Source, *, bank: FeatureBank, measure: SourceMeasure, seed: int) -> Scorer:

@@ -24,7 +24,6 @@ class CosineNoise:
 
     scales: Sequence[float] = (0.0, 0.05, 0.1, 0.2)
     max_source_tasks: int | None = 2000
-    needs_source: ClassVar[bool] = True
     fit_per_seed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

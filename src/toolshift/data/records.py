@@ -25,6 +25,8 @@ COARSE_TYPES = (
 )
 
 SchemaSource = Literal["library", "task", "both"]
+NO_GOLD = ("irrelevance", "not_annotated")
+"""Why a task has no gold: no tool applies by design, or the release names none."""
 
 
 class RecordError(ValueError):
@@ -104,7 +106,11 @@ class Capability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One request with its annotated gold. Gold and given ids are sorted; ``calls`` keeps its order."""
+    """One request with its annotated gold. Gold and given ids are sorted; ``calls`` keeps its order.
+
+    ``no_gold`` is empty for a task that can be ranked; for one kept apart (``Records.apart``) it says why there is no
+    gold: ``irrelevance`` (no tool applies, by design) or ``not_annotated``.
+    """
 
     task_id: str
     dataset: str
@@ -117,14 +123,19 @@ class Task:
     given_candidate_ids: tuple[str, ...] = ()
     split: str = ""
     source: str = ""
+    no_gold: str = ""
 
     def __post_init__(self) -> None:
         if not self.task_id.startswith(f"{self.dataset}/"):
             raise RecordError(f"task id {self.task_id!r} must start with {self.dataset!r} and a slash")
         if not self.text.strip():
             raise RecordError(f"task {self.task_id}: the text is empty")
-        if not self.gold_capability_ids:
-            raise RecordError(f"task {self.task_id}: no gold capability")
+        if self.no_gold not in ("", *NO_GOLD):
+            raise RecordError(f"task {self.task_id}: no_gold={self.no_gold!r} is not one of {NO_GOLD}")
+        if bool(self.gold_capability_ids) == bool(self.no_gold):
+            raise RecordError(
+                f"task {self.task_id}: " + ("gold and a reason for none" if self.no_gold else "no gold capability")
+            )
         for name in ("gold_capability_ids", "gold_endpoint_ids", "given_candidate_ids"):
             ids = getattr(self, name)
             if tuple(sorted(set(ids))) != ids:
@@ -230,20 +241,30 @@ class Report:
 class Records:
     """Everything one adapter yields: a library, its tasks sorted by id, and the report.
 
+    apart: tasks without gold, sorted by id; no ranking experiment reads them. unscorable: empty, or why no experiment
+    may report a score on these records (an excerpt, no annotation).
+
     Raises:
-        RecordError: if task ids repeat or are unsorted, or a gold or given id is not in the library.
+        RecordError: if task ids repeat or are unsorted, a gold or given id is not in the library, or a task lies on the
+            wrong side.
     """
 
     dataset: str
     library: Library
     tasks: tuple[Task, ...]
     report: Report
+    apart: tuple[Task, ...] = ()
+    unscorable: str = ""
 
     def __post_init__(self) -> None:
         _assert_sorted_unique((t.task_id for t in self.tasks), what="task")
+        _assert_sorted_unique((t.task_id for t in self.apart), what="task apart")
+        misplaced = [t.task_id for t in self.tasks if t.no_gold] + [t.task_id for t in self.apart if not t.no_gold]
+        if misplaced:
+            raise RecordError(f"task {misplaced[0]}: tasks without gold belong in ``apart``, and only these")
         known = self.library.position
         endpoint_ids = {e.endpoint_id for e in self.library.endpoints}
-        for task in self.tasks:
+        for task in (*self.tasks, *self.apart):
             for capability_id in (*task.gold_capability_ids, *task.given_candidate_ids):
                 if capability_id not in known:
                     raise RecordError(f"task {task.task_id}: {capability_id} is not in the library")

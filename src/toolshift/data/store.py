@@ -3,7 +3,8 @@
 Layout, under ``<cache>/records/<dataset>/``::
 
     report.json                      of the records loaded last (architecture.md section 2)
-    <fingerprint[:12]>/              capabilities.parquet endpoints.parquet tasks.parquet report.json meta.json
+    <fingerprint[:12]>/              capabilities.parquet endpoints.parquet tasks.parquet apart.parquet report.json
+                                     meta.json
     raw/<signature[:16]>.json        remembers the content fingerprint of raw files whose sizes and times are unchanged
 
 A fingerprint names the bytes of the raw files, the adapter's options, and the code that turns one into the other. A
@@ -37,8 +38,8 @@ from toolshift.data.records import Argument, Capability, Endpoint, Library, Reco
 from toolshift.runs.files import sha256_file, stable_hash, write_json
 
 _LOG = logging.getLogger(__name__)
-_LAYOUT = 1
-_CODE = ("catalog", "files", "names", "records", "rendering", "store", "tally", "types")
+_LAYOUT = 2
+_CODE = ("catalog", "files", "names", "records", "rendering", "rows", "store", "tally", "types")
 
 _STRINGS = pa.list_(pa.string())
 ARGUMENT_TYPE = pa.struct(
@@ -55,6 +56,21 @@ ARGUMENT_TYPE = pa.struct(
 def _schema(*fields: tuple[str, pa.DataType]) -> pa.Schema:
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
 
+
+_TASKS = _schema(
+    ("task_id", pa.string()),
+    ("dataset", pa.string()),
+    ("domain", pa.string()),
+    ("text", pa.string()),
+    ("gold_capability_ids", _STRINGS),
+    ("gold_endpoint_ids", _STRINGS),
+    ("ordered", pa.bool_()),
+    ("calls", _STRINGS),
+    ("given_candidate_ids", _STRINGS),
+    ("split", pa.string()),
+    ("source", pa.string()),
+    ("no_gold", pa.string()),
+)
 
 SCHEMAS: Mapping[str, pa.Schema] = {
     "capabilities": _schema(
@@ -77,19 +93,8 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         ("text", pa.string()),
         ("source", pa.string()),
     ),
-    "tasks": _schema(
-        ("task_id", pa.string()),
-        ("dataset", pa.string()),
-        ("domain", pa.string()),
-        ("text", pa.string()),
-        ("gold_capability_ids", _STRINGS),
-        ("gold_endpoint_ids", _STRINGS),
-        ("ordered", pa.bool_()),
-        ("calls", _STRINGS),
-        ("given_candidate_ids", _STRINGS),
-        ("split", pa.string()),
-        ("source", pa.string()),
-    ),
+    "tasks": _TASKS,
+    "apart": _TASKS,
 }
 
 
@@ -249,7 +254,13 @@ def write_records(records: Records, folder: Path, *, fingerprint: str) -> None:
             pq.write_table(table, temporary / f"{name}.parquet", compression="zstd")
         write_json(temporary / "report.json", records.report.as_dict())
         files = {path.name: sha256_file(path) for path in sorted(temporary.iterdir())}
-        meta = {"dataset": records.dataset, "fingerprint": fingerprint, "layout": _LAYOUT, "files": files}
+        meta = {
+            "dataset": records.dataset,
+            "unscorable": records.unscorable,
+            "fingerprint": fingerprint,
+            "layout": _LAYOUT,
+            "files": files,
+        }
         write_json(temporary / "meta.json", meta)
         temporary.chmod(0o755)
         _swap(temporary, folder)
@@ -285,6 +296,7 @@ def _tables(records: Records) -> dict[str, pa.Table]:
         "capabilities": library.capabilities,
         "endpoints": library.endpoints,
         "tasks": records.tasks,
+        "apart": records.apart,
     }
     return {name: _table(rows[name], schema) for name, schema in SCHEMAS.items()}
 
@@ -320,7 +332,12 @@ def read_records(folder: Path, *, fingerprint: str | None = None) -> Records:
         tasks = tuple(Task(**row) for row in _rows(tables["tasks"]))
         report = _report(json.loads((folder / "report.json").read_text(encoding="utf-8")))
         return Records(
-            dataset=str(meta["dataset"]), library=Library(capabilities, endpoints), tasks=tasks, report=report
+            dataset=str(meta["dataset"]),
+            library=Library(capabilities, endpoints),
+            tasks=tasks,
+            report=report,
+            apart=tuple(Task(**row) for row in _rows(tables["apart"])),
+            unscorable=str(meta["unscorable"]),
         )
     except (RecordError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{folder}: the stored records break the data model ({error}); delete the folder") from error

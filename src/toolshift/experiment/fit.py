@@ -40,6 +40,8 @@ def budget_of(plan: PlannedRun) -> Budget:
         validation_tasks=chosen.validation_tasks,
         epochs=chosen.epochs,
         every_seed=chosen.every_seed,
+        batch_tasks=chosen.batch_tasks,
+        device=plan.settings.runtime.device,
     )
 
 

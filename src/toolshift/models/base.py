@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,12 +129,35 @@ class Trainable(Protocol):
         ...
 
 
+@runtime_checkable
+class Stackable(Protocol):
+    """A `Trainable` whose settings can be fitted together, for less than one by one."""
+
+    @staticmethod
+    def alike(models: Sequence[Any]) -> bool:
+        """Whether these models can be fitted together."""
+        ...
+
+    @staticmethod
+    def together(
+        models: Sequence[Any], source: Source, *, bank: FeatureBank, seed: int, limits: Limits
+    ) -> Iterator[tuple[Scorer, ...]]:
+        """What ``epochs`` of each model yields, up to rounding."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Caps on one fit: epochs, and source tasks by smallest id hash (None for all)."""
+    """Caps on one fit, and where it runs.
+
+    epochs: at most. max_tasks: source tasks by smallest id hash (None for all). batch_tasks: at most so many tasks in a
+    gradient step (None: what the model says). device: of torch models.
+    """
 
     epochs: int
     max_tasks: int | None
+    batch_tasks: int | None = None
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)

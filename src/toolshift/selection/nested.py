@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import median_low
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from toolshift.models.base import Limits, Scorer, Setting, Source, Trainable
+from toolshift.models.base import Limits, Scorer, Setting, Source, Stackable, Trainable
 from toolshift.models.features import FeatureBank, Pairs
 from toolshift.selection.value import source_value
 
@@ -37,7 +37,8 @@ class Budget:
 
     folds: inner folds. settings: at most so many settings, spread over the grid. max_tasks: source tasks per fit by
     hash. validation_tasks: tasks per view and inner fold that a setting is valued on, by hash. epochs: at most.
-    every_seed: select for every seed, or once per target with the first seed.
+    batch_tasks: tasks in a gradient step, at most. every_seed: select for every seed, or once per target with the first
+    seed. device: where torch models are fitted; it changes how fast, not what.
     """
 
     name: str
@@ -47,11 +48,14 @@ class Budget:
     validation_tasks: int | None
     epochs: int
     every_seed: bool
+    batch_tasks: int | None = None
+    device: str = "cpu"
 
-    @property
-    def limits(self) -> Limits:
-        """Caps on one fit."""
-        return Limits(epochs=self.epochs, max_tasks=self.max_tasks)
+    def limits(self, *, epochs: int | None = None) -> Limits:
+        """Caps on one fit; ``epochs`` in place of the most that are allowed."""
+        return Limits(
+            epochs=epochs or self.epochs, max_tasks=self.max_tasks, batch_tasks=self.batch_tasks, device=self.device
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,10 +141,9 @@ def select(
     usable = [i for i, (train, held_out) in enumerate(parts) if train.has_lists and held_out.has_lists]
     if not usable:
         raise SelectionError(f"target {source.target}: no inner fold has lists on both sides; grid not searched")
-    values = [
-        [_fold_values(build(setting), *parts[i], bank=bank, budget=budget, seed=seed) for i in usable]
-        for setting in grid
-    ]
+    models = [build(setting) for setting in grid]
+    by_fold = [_fold_values(models, *parts[i], bank=bank, budget=budget, seed=seed) for i in usable]
+    values = [list(per_fold) for per_fold in zip(*by_fold, strict=True)]
     best_epoch = [[int(np.argmax(np.round(v, 9))) for v in per_fold] for per_fold in values]
     score = [np.mean([v[e] for v, e in zip(f, b, strict=True)]) for f, b in zip(values, best_epoch, strict=True)]
     winner = int(np.argmax(np.round(score, 9)))
@@ -160,7 +163,7 @@ def refit(build: Factory, source: Source, *, bank: FeatureBank, choice: Choice, 
     Raises:
         SelectionError: if the model yields no scorer.
     """
-    limits = Limits(epochs=choice.epochs, max_tasks=budget.max_tasks)
+    limits = budget.limits(epochs=choice.epochs)
     fits = deque(build(choice.setting).epochs(source, bank=bank, seed=seed, limits=limits), maxlen=1)
     if not fits:
         raise SelectionError(f"target {source.target}: the model yielded no scorer")
@@ -178,22 +181,22 @@ def spread(grid: Sequence[Setting], count: int | None) -> list[Setting]:
 
 
 def _fold_values(
-    model: Trainable,
+    models: Sequence[Trainable],
     train: Source,
     held_out: Source,
     *,
     bank: FeatureBank,
     budget: Budget,
     seed: int,
-) -> list[float]:
-    """Value on the held-out contexts after every epoch.
+) -> list[list[float]]:
+    """Per model the value on the held-out contexts after every epoch.
 
     Raises:
-        AssertionError: if the scorer saw a context that it is about to be valued on.
-        SelectionError: if the model yields no scorer.
+        AssertionError: if a scorer saw a context that it is about to be valued on.
+        SelectionError: if a model yields no scorer.
     """
-    values = []
-    for scorer in model.epochs(train, bank=bank, seed=seed, limits=budget.limits):
+    values: list[list[float]] = [[] for _ in models]
+    for place, scorer in _scorers(models, train, bank=bank, budget=budget, seed=seed):
         overlap = set(scorer.contexts_seen) & set(held_out.contexts)
         if overlap:
             raise AssertionError(f"inner fold contexts {sorted(overlap)} were seen while fitting")
@@ -201,7 +204,21 @@ def _fold_values(
         def score(pairs: Pairs, scorer: Scorer = scorer) -> Any:
             return scorer.score(pairs, bank=bank, seed=seed)
 
-        values.append(source_value(held_out, score, max_tasks=budget.validation_tasks))
-    if not values:
+        values[place].append(source_value(held_out, score, max_tasks=budget.validation_tasks))
+    if not all(values):
         raise SelectionError(f"target {train.target}: the model yielded no scorer")
     return values
+
+
+def _scorers(
+    models: Sequence[Trainable], train: Source, *, bank: FeatureBank, budget: Budget, seed: int
+) -> Iterator[tuple[int, Scorer]]:
+    """(place of the model, its scorer after one more epoch): side by side where the models can be, else in turn."""
+    first = models[0]
+    if isinstance(first, Stackable) and first.alike(models):
+        for scorers in first.together(models, train, bank=bank, seed=seed, limits=budget.limits()):
+            yield from enumerate(scorers)
+        return
+    for place, model in enumerate(models):
+        for scorer in model.epochs(train, bank=bank, seed=seed, limits=budget.limits()):
+            yield place, scorer

@@ -114,8 +114,8 @@ class BudgetSettings:
     """How much work nested selection may do; None is no cap.
 
     ``folds`` inner folds of whole source contexts, ``settings`` of the grid, ``max_tasks`` source tasks per fit and
-    ``validation_tasks`` per view and inner fold (both by id hash), ``epochs`` at most, and whether every seed selects
-    anew or the first one selects for all.
+    ``validation_tasks`` per view and inner fold (both by id hash), ``epochs`` and ``batch_tasks`` (tasks in a gradient
+    step) at most, and whether every seed selects anew or the first one selects for all.
     """
 
     folds: int
@@ -123,6 +123,7 @@ class BudgetSettings:
     max_tasks: int | None
     validation_tasks: int | None
     epochs: int
+    batch_tasks: int | None
     every_seed: bool
 
 

@@ -25,8 +25,18 @@ from toolshift.data.catalog import Catalog, EndpointDoc, Origin
 from toolshift.data.errors import AdapterError
 from toolshift.data.files import READ_ERRORS, describe_failure, existing, plain_name, read_json, stream_array
 from toolshift.data.names import local_name, standardize, standardize_category
-from toolshift.data.records import Argument, Records, Report, Task
+from toolshift.data.records import Argument, Records, Task
 from toolshift.data.rendering import NAME_DESCRIPTION, TEMPLATES, clean
+from toolshift.data.rows import (
+    BadRow,
+    as_object,
+    dataset_folder,
+    report_of,
+    required,
+    required_name,
+    scrubbed,
+    text_of,
+)
 from toolshift.data.sources import source_of
 from toolshift.data.tally import Tally
 from toolshift.data.types import coarse_type
@@ -81,7 +91,7 @@ def read(root: Path, *, options: Options | None = None, strict: bool = False) ->
             array, and, under ``strict``, at the first row that cannot become a record.
     """
     options = options or Options()
-    base = _base(root)
+    base = dataset_folder(root, DATASET)
     tally = Tally(strict=strict)
     tally.open(sections=_SECTIONS, notes=_NOTES)
     reader = _Reader(base, Catalog(DATASET, template=options.template), tally)
@@ -101,19 +111,12 @@ def inputs(root: Path, *, options: Options | None = None) -> list[Path]:
     Raises:
         AdapterError: as ``read`` for missing folders.
     """
-    base = _base(root)
+    base = dataset_folder(root, DATASET)
     files = [*_tool_files(base), *_query_files(base, options=options or Options())]
     return [found for path in files if (found := existing(path)) is not None]
 
 
 # ------------------------------------------------------------------------------------------------ folders and files
-
-
-def _base(root: Path) -> Path:
-    base = root / DATASET
-    if not base.is_dir():
-        raise AdapterError(f"{base}: no such folder. {source_of(DATASET).hint()}")
-    return base
 
 
 def _tool_files(base: Path) -> list[Path]:
@@ -149,48 +152,6 @@ def _json_names(folder: Path) -> list[str]:
 
 def _relative(path: Path, base: Path) -> str:
     return f"{DATASET}/{path.relative_to(base).as_posix()}"
-
-
-# ------------------------------------------------------------------------------------------------------ raw values
-
-
-class _BadRow(Exception):
-    """A row cannot be used; the argument is the drop reason."""
-
-
-def _scrubbed(text: str) -> str:
-    """Replace lone surrogates, which JSON escapes allow and UTF-8 does not, by U+FFFD."""
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _text(value: object) -> str:
-    """An optional text field: blanks trimmed; null, lists and objects read as empty, numbers as their digits."""
-    if isinstance(value, str):
-        return _scrubbed(value).strip()
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
-
-
-def _required(row: Mapping[str, Any], key: str, kind: type) -> Any:
-    name = key.replace(" ", "_")
-    if key not in row:
-        raise _BadRow(f"missing_{name}")
-    if not isinstance(row[key], kind):
-        raise _BadRow(f"wrong_type_of_{name}")
-    return row[key]
-
-
-def _required_name(row: Mapping[str, Any], key: str) -> str:
-    """A native name with its outer blanks, from which keys are made."""
-    name = _scrubbed(_required(row, key, str))
-    if not name.strip():
-        raise _BadRow(f"empty_{key}")
-    return name
-
-
-def _as_object(value: object) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise _BadRow("not_an_object")
-    return value
 
 
 # ---------------------------------------------------------------------------------------------------------- reader
@@ -237,22 +198,22 @@ class _Reader:
         """Add one tool file, or count why it cannot be read."""
         where = _relative(path, self.base)
         try:
-            tool = _as_object(read_json(path))
-            name = _required_name(tool, "tool_name")
-            apis = _required(tool, "api_list", list)
-        except _BadRow as reason:
+            tool = as_object(read_json(path))
+            name = required_name(tool, "tool_name")
+            apis = required(tool, "api_list", list)
+        except BadRow as reason:
             self.tally.drop("tool_files", str(reason), where=where)
             return
         except READ_ERRORS as error:
             self.tally.drop("tool_files", describe_failure(error), where=where)
             return
-        category = standardize_category(_scrubbed(path.parent.name))
-        stem = _scrubbed(path.name.removesuffix(".json"))
+        category = standardize_category(scrubbed(path.parent.name))
+        stem = scrubbed(path.name.removesuffix(".json"))
         capability_id = f"{DATASET}/{category}/{stem or local_name(name)}"
         self._stems.add(capability_id)
         for key in (local_name(name), local_name(stem)) if stem else ():
             self._aliases.setdefault(f"{DATASET}/{category}/{key}", set()).add(capability_id)
-        description = _text(tool.get("tool_description"))
+        description = text_of(tool.get("tool_description"))
         self.tally.keep("tool_files")
         if not self.catalog.add_capability(
             capability_id, name=clean(name), description=description, domain=category, origin="library"
@@ -263,9 +224,9 @@ class _Reader:
 
     def _read_api(self, value: object, capability_id: str, *, where: str) -> None:
         try:
-            api = _as_object(value)
-            name = _required_name(api, "name")
-        except _BadRow as reason:
+            api = as_object(value)
+            name = required_name(api, "name")
+        except BadRow as reason:
             self.tally.drop("apis", str(reason), where=where)
             return
         self.tally.keep("apis")
@@ -289,8 +250,8 @@ class _Reader:
     def _doc(self, name: str, api: Mapping[str, Any], *, description: object, where: str) -> EndpointDoc:
         return EndpointDoc(
             operation=clean(name),
-            description=_text(description),
-            method=_text(api.get("method")).upper(),
+            description=text_of(description),
+            method=text_of(api.get("method")).upper(),
             arguments=(
                 *self._arguments(api.get("required_parameters"), required=True, where=where),
                 *self._arguments(api.get("optional_parameters"), required=False, where=where),
@@ -305,19 +266,19 @@ class _Reader:
             return
         for value in values:
             try:
-                parameter = _as_object(value)
-                name = clean(_required_name(parameter, "name"))
-            except _BadRow as reason:
+                parameter = as_object(value)
+                name = clean(required_name(parameter, "name"))
+            except BadRow as reason:
                 self.tally.drop("parameters", str(reason), where=where)
                 continue
             self.tally.keep("parameters")
-            raw_type = _text(parameter.get("type"))
+            raw_type = text_of(parameter.get("type"))
             yield Argument(
                 name=name,
                 raw_type=raw_type,
                 type=coarse_type(raw_type, name),
                 required=required,
-                description=_text(parameter.get("description")),
+                description=text_of(parameter.get("description")),
             )
 
     def _add_endpoint(self, capability_id: str, name: str, doc: EndpointDoc, *, origin: Origin) -> bool:
@@ -345,11 +306,11 @@ class _Reader:
     def read_row(self, value: object, *, where: str) -> None:
         """Turn one query row into a task, unite it with the task of the same text, or count why it is dropped."""
         try:
-            row = _as_object(value)
-            text = _scrubbed(_required(row, "query", str)).strip()
-            api_list = _required(row, "api_list", list)
-            relevant = _required(row, "relevant APIs", list)
-        except _BadRow as reason:
+            row = as_object(value)
+            text = scrubbed(required(row, "query", str)).strip()
+            api_list = required(row, "api_list", list)
+            relevant = required(row, "relevant APIs", list)
+        except BadRow as reason:
             self.tally.drop("queries", str(reason), where=where)
             return
         listed = self._read_api_list(api_list, where=where)
@@ -367,11 +328,11 @@ class _Reader:
         listed: list[_Listed] = []
         for value in values:
             try:
-                entry = _as_object(value)
-                category = _required_name(entry, "category_name")
-                tool = _required_name(entry, "tool_name")
-                api = _required_name(entry, "api_name")
-            except _BadRow as reason:
+                entry = as_object(value)
+                category = required_name(entry, "category_name")
+                tool = required_name(entry, "tool_name")
+                api = required_name(entry, "api_name")
+            except BadRow as reason:
                 self.tally.drop("task_docs", str(reason), where=where)
                 continue
             self.tally.keep("task_docs")
@@ -403,7 +364,7 @@ class _Reader:
             if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
                 self.tally.drop("gold_pairs", "malformed_gold_pair", where=where)
                 continue
-            tool, api = (_scrubbed(part) for part in pair)
+            tool, api = (scrubbed(part) for part in pair)
             matches = _matches(tool, api, listed)
             if not matches:
                 self.tally.drop("gold_pairs", "unknown_gold_pair", where=f"{where} [{tool!r}, {api!r}]")
@@ -437,16 +398,7 @@ class _Reader:
         tasks = tuple(sorted((_task(draft) for draft in self._drafts.values()), key=lambda task: task.task_id))
         self.tally.note("gold_capability_pairs", sum(len(t.gold_capability_ids) for t in tasks))
         self.tally.note("gold_capabilities", len({c for t in tasks for c in t.gold_capability_ids}))
-        report = Report(
-            sections=self.tally.sections(),
-            tasks=len(tasks),
-            capabilities=len(library.capabilities),
-            endpoints=len(library.endpoints),
-            gold_pairs=sum(len(t.gold_endpoint_ids) for t in tasks),
-            domains=len({t.domain for t in tasks}),
-            ordered_tasks=sum(t.ordered for t in tasks),
-            notes=dict(sorted(self.tally.notes.items())),
-        )
+        report = report_of(self.tally, library, tasks)
         return Records(dataset=DATASET, library=library, tasks=tasks, report=report)
 
 

@@ -7,7 +7,7 @@ Weights are a conditional logit on source lists; the L2 strength is chosen by ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,18 +30,31 @@ class Blend:
 
     def epochs(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> Iterator[Scorer]:
         """One closed-form fit."""
+        for (fitted,) in Blend.together([self], source, bank=bank, seed=seed, limits=limits):
+            yield fitted
+
+    @staticmethod
+    def alike(models: Sequence[Blend]) -> bool:
+        """All of them have the same signals."""
+        del models
+        return True
+
+    @staticmethod
+    def together(
+        models: Sequence[Blend], source: Source, *, bank: FeatureBank, seed: int, limits: Limits
+    ) -> Iterator[tuple[Scorer, ...]]:
+        """One closed-form fit of each model on the same signals, which are computed once."""
+        del seed
         lists = TrainingLists.of(source.manifests, bank.corpus, max_tasks=limits.max_tasks).everything()
         task = lists.tasks[lists.owner]
         values = signals(Pairs(task=task, capability=lists.capability), bank=bank)
         others = source.fold.source_records[lists.capability] - own_records(source, lists)
         values = np.column_stack([values, np.log1p(others)])
         mean, scale = values.mean(axis=0), values.std(axis=0) + 1e-9
-        weights = fit_conditional_logit((values - mean) / scale, lists, l2=self.l2)
-        yield FittedBlend(
-            weights=weights / scale,
-            source_records=source.fold.source_records,
-            contexts_seen=source.contexts,
-        )
+        values = (values - mean) / scale
+        weights = [fit_conditional_logit(values, lists, l2=model.l2) / scale for model in models]
+        records = source.fold.source_records
+        yield tuple(FittedBlend(weights=w, source_records=records, contexts_seen=source.contexts) for w in weights)
 
 
 @dataclass(frozen=True, kw_only=True)

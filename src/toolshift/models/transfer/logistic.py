@@ -6,7 +6,7 @@ normalisation that the spec lists are left out: cached vectors have unit length,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,19 +30,32 @@ class Logistic:
 
     def epochs(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> Iterator[Scorer]:
         """One fit over the distinct pairs of the source lists; the seed is not used."""
+        for (fitted,) in Logistic.together([self], source, bank=bank, seed=seed, limits=limits):
+            yield fitted
+
+    @staticmethod
+    def alike(models: Sequence[Logistic]) -> bool:
+        """Whether the models have their features in common."""
+        return len({model.components for model in models}) == 1
+
+    @staticmethod
+    def together(
+        models: Sequence[Logistic], source: Source, *, bank: FeatureBank, seed: int, limits: Limits
+    ) -> Iterator[tuple[Scorer, ...]]:
+        """One fit of each model on the same features, which are computed once."""
         from sklearn.linear_model import LogisticRegression
 
         lists = TrainingLists.of(source.manifests, bank.corpus, max_tasks=limits.max_tasks).everything()
         task = lists.tasks[lists.owner]
         keys, first = np.unique(bank.corpus.pair_key(task, lists.capability), return_index=True)
         pairs = Pairs(task=keys // bank.corpus.n_capabilities, capability=keys % bank.corpus.n_capabilities)
-        axes = principal_axes(pairs, bank=bank, count=self.components)
+        axes = principal_axes(pairs, bank=bank, count=models[0].components)
         x, y = compact_features(pairs, bank=bank, axes=axes), lists.positive[first]
         mean, scale = x.mean(axis=0), x.std(axis=0) + 1e-9
-        model = LogisticRegression(C=self.C, max_iter=2000).fit((x - mean) / scale, y)
-        yield FittedLogistic(
-            weights=np.asarray(model.coef_[0] / scale, np.float64), axes=axes, contexts_seen=source.contexts
-        )
+        x = (x - mean) / scale
+        fits = [LogisticRegression(C=model.C, max_iter=2000).fit(x, y) for model in models]
+        weights = [np.asarray(fit.coef_[0] / scale, np.float64) for fit in fits]
+        yield tuple(FittedLogistic(weights=w, axes=axes, contexts_seen=source.contexts) for w in weights)
 
 
 @dataclass(frozen=True, kw_only=True)

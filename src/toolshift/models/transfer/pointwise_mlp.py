@@ -8,7 +8,7 @@ a batch and not once per pair; the function is the same.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,12 +23,23 @@ if TYPE_CHECKING:
     import torch
 
 Weights = Mapping[str, "NDArray[np.float32]"]
+# Where the axis of the networks lies when several are stacked.
+AXIS = {
+    "task": 1,
+    "capability": 1,
+    "pair": 1,
+    "bias_1": 0,
+    "layer_2": 0,
+    "bias_2": 0,
+    "layer_3": 0,
+    "bias_3": 0,
+}
 _CHUNK_PAIRS = 32_768
 
 
 @dataclass(frozen=True, kw_only=True)
 class PointwiseMlp:
-    """Adam with decoupled weight decay."""
+    """Adam with decoupled weight decay; at most ``batch_tasks`` tasks a step."""
 
     weight_decay: float = 0.01
     hidden: Sequence[int] = (256, 64)
@@ -42,48 +53,105 @@ class PointwiseMlp:
         Raises:
             FloatingPointError: if the loss is not finite.
         """
+        for (fitted,) in PointwiseMlp.together([self], source, bank=bank, seed=seed, limits=limits):
+            yield fitted
+
+    @staticmethod
+    def alike(models: Sequence[PointwiseMlp]) -> bool:
+        """Whether the models can be trained together: all but the weight decay is equal."""
+        return len({replace(model, weight_decay=0.0, hidden=tuple(model.hidden)) for model in models}) == 1
+
+    @staticmethod
+    def together(
+        models: Sequence[PointwiseMlp], source: Source, *, bank: FeatureBank, seed: int, limits: Limits
+    ) -> Iterator[tuple[Scorer, ...]]:
+        """Train models that are `alike` side by side, on the same batches and dropout masks: what ``epochs`` of each
+        gives, up to rounding.
+
+        Raises:
+            FloatingPointError: if a loss is not finite.
+        """
         import torch
 
         lists = TrainingLists.of(source.manifests, bank.corpus, max_tasks=limits.max_tasks)
-        generator = torch.Generator().manual_seed(seed_of("pointwise_mlp", seed) % 2**62)
-        network = initial_weights(bank.task_vectors.shape[1], hidden=self.hidden, generator=generator)
-        optimiser = torch.optim.AdamW(list(network.values()), lr=self.learning_rate, weight_decay=self.weight_decay)
+        training = _Training.begin(models, bank=bank, seed=seed, device=limits.device)
         ratio = float((~lists.positive).sum() / max(int(lists.positive.sum()), 1))
+        weight = torch.tensor(ratio, device=limits.device)
+        size = min(models[0].batch_tasks, limits.batch_tasks or models[0].batch_tasks)
         for number in range(limits.epochs):
-            losses = []
-            for batch in lists.epoch(number, seed=seed, batch_tasks=self.batch_tasks):
-                logits = self._forward(network, batch, bank=bank, generator=generator)
-                loss = torch.nn.functional.binary_cross_entropy_with_logits(
-                    logits,
-                    torch.from_numpy(batch.positive.astype(np.float32)),
-                    pos_weight=torch.tensor(ratio),
-                )
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-                losses.append(float(loss.detach()))
-            if not np.isfinite(losses).all():
+            losses = [
+                training.step(batch, bank=bank, positive_weight=weight)
+                for batch in lists.epoch(number, seed=seed, batch_tasks=size)
+            ]
+            mean = torch.stack(losses).double().mean(dim=0).cpu().numpy()
+            if not np.isfinite(mean).all():
                 raise FloatingPointError(f"epoch {number + 1}: the loss is not finite; lower the learning rate")
-            weights = {name: value.detach().numpy().copy() for name, value in network.items()}
-            yield FittedMlp(weights=weights, loss=float(np.mean(losses)), contexts_seen=source.contexts)
+            yield tuple(
+                FittedMlp(weights=weights, loss=float(loss), contexts_seen=source.contexts, device=limits.device)
+                for weights, loss in zip(training.weights(), mean, strict=True)
+            )
 
-    def _forward(
-        self, network: Mapping[str, torch.Tensor], batch: Batch, *, bank: FeatureBank, generator: torch.Generator
-    ) -> torch.Tensor:
+
+@dataclass(frozen=True, kw_only=True)
+class _Training:
+    """State of s networks that are trained together; see ``stack`` for the shapes."""
+
+    network: Mapping[str, torch.Tensor]
+    decay: Mapping[str, torch.Tensor]
+    optimiser: torch.optim.Optimizer
+    generator: torch.Generator
+    dropout: float
+
+    @staticmethod
+    def begin(models: Sequence[PointwiseMlp], *, bank: FeatureBank, seed: int, device: str) -> _Training:
         import torch
 
+        first = models[0]
+        generator = torch.Generator().manual_seed(seed_of("pointwise_mlp", seed) % 2**62)
+        start = initial_weights(bank.task_vectors.shape[1], hidden=first.hidden, generator=generator)
+        network = {n: v.detach().to(device).requires_grad_() for n, v in stack([start] * len(models)).items()}
+        # Decoupled decay by hand: the optimiser knows one value for a tensor, here every network has its own.
+        kept = torch.tensor([1.0 - m.learning_rate * m.weight_decay for m in models], device=device)
+        decay = {n: kept.reshape([-1 if axis == AXIS[n] else 1 for axis in range(v.dim())]) for n, v in network.items()}
+        if device != "cpu":  # masks are drawn where they are used
+            generator = torch.Generator(device=device).manual_seed(seed_of("pointwise_mlp", seed, "dropout") % 2**62)
+        optimiser = torch.optim.Adam(list(network.values()), lr=first.learning_rate, fused=True)
+        return _Training(network=network, decay=decay, optimiser=optimiser, generator=generator, dropout=first.dropout)
+
+    def step(self, batch: Batch, *, bank: FeatureBank, positive_weight: torch.Tensor) -> torch.Tensor:
+        """(s,) loss of every network on a batch, before the step that it takes."""
+        import torch
+
+        device = positive_weight.device
         capabilities, place = np.unique(batch.capability, return_inverse=True)
-        x = torch.from_numpy(np.asarray(bank.task_vectors[batch.tasks]))
-        c = torch.from_numpy(np.asarray(bank.capability_vectors[capabilities]))
-        return logits(
-            network,
-            x,
-            c,
-            task=torch.from_numpy(batch.owner),
-            capability=torch.from_numpy(place.ravel()),
-            dropout=self.dropout,
-            generator=generator,
-        )
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+            outputs = stacked_logits(
+                self.network,
+                torch.from_numpy(np.asarray(bank.task_vectors[batch.tasks])).to(device),
+                torch.from_numpy(np.asarray(bank.capability_vectors[capabilities])).to(device),
+                task=torch.from_numpy(batch.owner).to(device),
+                capability=torch.from_numpy(place.ravel()).to(device),
+                dropout=self.dropout,
+                generator=self.generator,
+            )
+        labels = torch.from_numpy(batch.positive.astype(np.float32)).to(device).expand_as(outputs)
+        cross_entropy = torch.nn.functional.binary_cross_entropy_with_logits
+        loss = cross_entropy(outputs.float(), labels, pos_weight=positive_weight, reduction="none").mean(dim=1)
+        self.optimiser.zero_grad()
+        loss.sum().backward()
+        with torch.no_grad():
+            for name, value in self.network.items():
+                value.mul_(self.decay[name])
+        self.optimiser.step()
+        return loss.detach()
+
+    def weights(self) -> list[Weights]:
+        """Copies of the weights of every network."""
+        count = len(self.network["bias_3"])
+        whole = {name: value.detach().cpu() for name, value in self.network.items()}
+        return [
+            {name: value.select(AXIS[name], i).numpy().copy() for name, value in whole.items()} for i in range(count)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +161,7 @@ class FittedMlp:
     weights: Weights
     loss: float
     contexts_seen: tuple[str, ...]
+    device: str = "cpu"
 
     @property
     def record(self) -> Mapping[str, Any]:
@@ -108,20 +177,21 @@ class FittedMlp:
         import torch
 
         del seed
-        network = {name: torch.from_numpy(value) for name, value in self.weights.items()}
+        network = {name: torch.from_numpy(value).to(self.device) for name, value in self.weights.items()}
         result = np.empty(len(pairs), np.float64)
         with torch.no_grad():
             for start in range(0, len(pairs), _CHUNK_PAIRS):
                 part = pairs.take(slice(start, start + _CHUNK_PAIRS))
                 tasks, task = np.unique(part.task, return_inverse=True)
                 capabilities, capability = np.unique(part.capability, return_inverse=True)
-                result[start : start + _CHUNK_PAIRS] = logits(
+                outputs = logits(
                     network,
-                    torch.from_numpy(np.asarray(bank.task_vectors[tasks])),
-                    torch.from_numpy(np.asarray(bank.capability_vectors[capabilities])),
-                    task=torch.from_numpy(task.ravel()),
-                    capability=torch.from_numpy(capability.ravel()),
-                ).numpy()
+                    torch.from_numpy(np.asarray(bank.task_vectors[tasks])).to(self.device),
+                    torch.from_numpy(np.asarray(bank.capability_vectors[capabilities])).to(self.device),
+                    task=torch.from_numpy(task.ravel()).to(self.device),
+                    capability=torch.from_numpy(capability.ravel()).to(self.device),
+                )
+                result[start : start + _CHUNK_PAIRS] = outputs.cpu().numpy()
         return result
 
 
@@ -146,6 +216,13 @@ def initial_weights(dim: int, *, hidden: Sequence[int], generator: torch.Generat
     }
 
 
+def stack(networks: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """s networks as one. The first layer becomes (rows, s, first), which is one wide matrix; all else (s, ...)."""
+    import torch
+
+    return {name: torch.stack([n[name] for n in networks], dim=AXIS[name]) for name in AXIS}
+
+
 def logits(
     network: Mapping[str, torch.Tensor],
     x: torch.Tensor,
@@ -156,21 +233,45 @@ def logits(
     dropout: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
-    """(p,) outputs. x: (t, d) task vectors, c: (k, d) capability vectors; task, capability: (p,) rows of them."""
+    """(p,) outputs of one network; see ``stacked_logits``."""
+    single = stack([network])
+    return stacked_logits(single, x, c, task=task, capability=capability, dropout=dropout, generator=generator).squeeze(
+        0
+    )
+
+
+def stacked_logits(
+    network: Mapping[str, torch.Tensor],
+    x: torch.Tensor,
+    c: torch.Tensor,
+    *,
+    task: torch.Tensor,
+    capability: torch.Tensor,
+    dropout: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
+    """(s, p) outputs of stacked networks, with dropout masks in common.
+
+    x: (t, d) task vectors, c: (k, d) capability vectors; task, capability: (p,) rows of them.
+    """
     import torch
 
-    def drop(values: torch.Tensor) -> torch.Tensor:
+    def drop(values: torch.Tensor, *, across: int) -> torch.Tensor:
         if not dropout:
             return values
-        keep = torch.rand(values.shape, generator=generator) >= dropout
-        return values * keep / (1.0 - dropout)
+        shape = [1 if axis == across else size for axis, size in enumerate(values.shape)]
+        keep = torch.rand(shape, generator=generator, device=values.device) >= dropout
+        return values * (keep / (1.0 - dropout))
 
     left, right = x[task], c[capability]
     pair = torch.cat([left * right, (left - right).abs()], dim=1)
     # embedding, not indexing: with several threads the gradient of indexing adds up in no fixed order.
     embedding = torch.nn.functional.embedding
-    hidden = embedding(task, x @ network["task"]) + embedding(capability, c @ network["capability"])
-    hidden = hidden + pair @ network["pair"]
-    hidden = drop(torch.relu(hidden + network["bias_1"]))
-    hidden = drop(torch.relu(hidden @ network["layer_2"] + network["bias_2"]))
-    return (hidden @ network["layer_3"] + network["bias_3"]).squeeze(1)
+    of_task = x @ network["task"].flatten(1)
+    of_capability = torch.addmm(network["bias_1"].flatten(), c, network["capability"].flatten(1))
+    shared = embedding(task, of_task) + embedding(capability, of_capability)
+    hidden = torch.addmm(shared, pair, network["pair"].flatten(1)).unflatten(1, network["bias_1"].shape)
+    hidden = drop(torch.relu(hidden), across=1).transpose(0, 1)
+    hidden = torch.baddbmm(network["bias_2"].unsqueeze(1), hidden, network["layer_2"])
+    hidden = drop(torch.relu(hidden), across=0)
+    return torch.baddbmm(network["bias_3"].unsqueeze(1), hidden, network["layer_3"]).squeeze(2)

@@ -1,9 +1,10 @@
-# `make` lists the targets. Variables: ARGS (Hydra overrides), EXTRAS, PYTHON, TORCH_INDEX, WORKERS.
+# `make` lists the targets. Variables: ARGS (Hydra overrides), EXTRAS, FETCH, PYTHON, TORCH_INDEX, WORKERS.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
 EXTRAS ?=
+FETCH ?=
 ARGS ?=
 WORKERS ?= 2
 VENV := .venv/bin
@@ -36,8 +37,8 @@ lint: setup type ## ruff, formatting, types, import contracts
 type: setup ## pyright (part of lint)
 	$(VENV)/pyright
 
-data: setup ## read raw files into data/records; ARGS="data=real data.root=PATH"
-	$(call script,prepare.py,)
+data: setup ## FETCH=NAME|all: fetch raw files; otherwise read them into data/records; ARGS="data=real data.root=PATH"
+	$(if $(FETCH),$(call script,download_data.py,dataset=$(FETCH)),$(call script,prepare.py,))
 
 tables: setup ## rebuild outputs/tables from finished runs, no model loaded
 	$(call script,make_tables.py,)
@@ -49,8 +50,8 @@ status: setup ## list runs: done, running, failed
 bench: setup ## speed and memory figures of this machine
 	$(call script,bench.py,)
 
-paper: setup ## not there yet: every table and figure of the report
-	@echo "make paper: not there yet; it needs the trained methods of later parts (README, What is here)" >&2; exit 2
+paper: setup ## rebuild every table, list missing runs with commands and cost; starts none. ARGS="data=real data.root=PATH"
+	$(call script,make_tables.py,paper)
 
 check-tables: setup ## not there yet: compare tables with recorded values
 	@echo "make check-tables: not there yet; no expected values are recorded (README, What is here)" >&2; exit 2

@@ -19,6 +19,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 # What two runs of the same thing may differ in: times, process numbers, memory.
 TIMED = ("run.json", "status.json")
+# What a command says about itself, and what launchers and trackers keep.
+LOGS = (".jsonl",)
 TINY = ("experiment=lodo", "debug=tiny", "data.sample_size=tiny", "view.universe=domain", "view.miner=union")
 # One view, one variant, whole lists: what most tests need.
 SMALL = (*TINY, "protocol.purge=none", "view=natural", "evaluation.slices=[all]")
@@ -47,11 +49,15 @@ class Outcome:
 
 
 def digests(folder: Path, *, without: Sequence[str] = TIMED) -> Mapping[str, str]:
-    """Relative path -> SHA-256 of every file below a folder but the named and the hidden ones."""
+    """Relative path -> SHA-256 of every file below a folder but logs, the named and the hidden ones."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in without and not path.name.startswith(".")
+        if path.is_file()
+        and path.name not in without
+        and not path.name.startswith(".")
+        and path.suffix not in LOGS
+        and not {"hydra", "wandb"} & set(path.relative_to(folder).parts)
     }
 
 

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -184,13 +183,13 @@ def test_two_processes_in_one_run_folder(call: Call, tools: Any) -> None:
 
 
 def test_a_run_finished_by_another_process_meanwhile_is_not_repeated(
-    call: Call, tools: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between planning and locking, the other process is done: nothing is executed."""
     from toolshift.experiment import run as runs
+    from toolshift.runs.ledger import RunFolder
 
-    assert call(*tools.small, "model=bm25").code == 0
-    plan = SimpleNamespace(is_done=True, settings=None, folder=SimpleNamespace(lock=nullcontext))
+    plan = SimpleNamespace(is_done=True, settings=None, folder=RunFolder(tmp_path / "run"))
     monkeypatch.setattr(runs, "_variant_key", lambda _: "one")
     monkeypatch.setattr(runs, "_execute_variant", lambda *_, **__: pytest.fail("executed"))
     assert runs.execute([plan], None, command="") == []  # type: ignore[list-item, arg-type]

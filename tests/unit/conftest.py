@@ -202,7 +202,7 @@ class World:
             cache=memory,
             task_vectors=self.task_vectors,
             capability_vectors=self.capability_vectors,
-            bm25_index=lambda k1, b: Bm25(self.corpus.capability_texts, k1=k1, b=b),
+            bm25_index=lambda k1, b, part: Bm25(self.corpus.capability_texts, k1=k1, b=b),
         )
 
 

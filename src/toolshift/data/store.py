@@ -39,7 +39,7 @@ from toolshift.runs.files import sha256_file, stable_hash, write_json
 
 _LOG = logging.getLogger(__name__)
 _LAYOUT = 2
-_CODE = ("catalog", "files", "names", "records", "rendering", "rows", "store", "tally", "types")
+_CODE = ("catalog", "files", "json_schema", "lines", "names", "records", "rendering", "rows", "store", "tally", "types")
 
 _STRINGS = pa.list_(pa.string())
 ARGUMENT_TYPE = pa.struct(
@@ -179,7 +179,10 @@ def record_fingerprint(raw: str, *, adapter: str, options: object = None) -> str
     """Return the hex sha256 of everything records depend on: raw content, adapter code, options and store layout."""
     module, _ = _resolve(adapter)
     package = Path(__file__).parent
-    sources = [package / f"{name}.py" for name in _CODE] + [Path(str(module.__file__))]
+    main = Path(str(module.__file__))
+    # An adapter may keep parts of itself beside it, in private modules named after it.
+    private = sorted(main.parent.glob(f"_{main.stem}_*.py"))
+    sources = [*(package / f"{name}.py" for name in _CODE), main, *private]
     parts = {
         "adapter": adapter,
         "code": [sha256_file(path) for path in sources],

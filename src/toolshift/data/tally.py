@@ -48,6 +48,10 @@ class Tally:
                 f"{where}: {reason.replace('_', ' ')} ({section}). Repair or remove it, or set data.strict=false to "
                 "drop such rows and have them counted in report.json."
             )
+        self.exclude(section, reason, where=where, rows=rows)
+
+    def exclude(self, section: str, reason: str, *, where: str, rows: int = 1) -> None:
+        """Count sound rows that are left out by design: reported like a drop, but never an error under ``strict``."""
         self._dropped.setdefault(section, Counter())[reason] += rows
         self._first.setdefault((section, reason), where)
 

@@ -61,10 +61,10 @@ class TableSpec:
 
     ``holm_family`` names the keys that vary inside a family of tests; all other keys separate families. ``champion``
     is the row of the last line (gain over the strongest other row); None takes the best row of each column.
-    ``selection`` and ``ties`` are named
-    in captions. ``texts`` says which encoder and texts the rows read and whether tasks were limited; ``missing`` lists
-    runs that were asked for and are not there. ``model_order`` and ``view_order`` come first in that order, others
-    follow alphabetically.
+    ``selection`` and ``ties`` are named in captions. ``texts`` says which encoder and texts the rows read and whether
+    tasks were limited; ``missing`` lists runs that were asked for and are not there; ``remarks`` are sentences that end
+    the caption of a main table. ``model_order`` and ``view_order`` come first in that order, others follow
+    alphabetically.
 
     Raises:
         ValueError: if a field is out of range or names an unknown key.
@@ -86,6 +86,7 @@ class TableSpec:
     ties: str = "expected"
     texts: str = ""
     missing: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     model_order: tuple[str, ...] = ()
     view_order: tuple[str, ...] = _VIEW_ORDER
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from toolshift.evaluation.per_task import TaskFlags, ViewLists
 from toolshift.measures import evaluate_lists, expected_random
 from toolshift.protocols.folds import TASK_ROLES, FoldTable
+from toolshift.protocols.leakage import Leakage
 from toolshift.runs.seeds import keyed_hash, seed_of, uniform
 from toolshift.views.corpus import Corpus, Labels
 from toolshift.views.manifest import ROLES, Manifest
@@ -22,21 +23,36 @@ COLUMNS = ("universe", "miner", "purge", "view", "section", "subject", "statisti
 Row = tuple[str, str, str, float, int]
 
 
+FEW_TARGETS = 10
+"""With so many targets at most, shortcuts are also given target by target."""
+
+
 def artefact_rows(
-    lists: Sequence[ViewLists], corpus: Corpus, *, folds: FoldTable, fold: Fold, flags: TaskFlags
+    lists: Sequence[ViewLists],
+    corpus: Corpus,
+    *,
+    folds: FoldTable,
+    fold: Fold,
+    flags: TaskFlags,
+    leakage: Leakage | None = None,
 ) -> pd.DataFrame:
     """Tidy rows (``COLUMNS``) of one variant. ``n`` is what a value was averaged over.
 
-    fold: what the evaluation lists were built from, all labels included.
+    fold: what the evaluation lists were built from, all labels included. leakage: what several datasets share; rows of
+    it appear where there are several.
     """
     rules, labels = fold.rules, fold.labels
     records = source_records(folds, labels)
     rows: list[tuple[object, ...]] = []
     for one in lists:
         for row in _view_rows(one, corpus, held=labels.rows.size, records=records, flags=flags):
-            rows.append((rules.universe, rules.miner, folds.purge, one.manifest.view, *row))
-    for row in (*_purge_rows(folds), *_unseen_rows(folds, corpus, labels=labels)):
-        rows.append((rules.universe, rules.miner, folds.purge, "", *row))
+            rows.append((rules.universe, rules.miner, folds.rules.cut, one.manifest.view, *row))
+        if len(folds.targets) <= FEW_TARGETS:
+            for row in _target_rows(one, corpus, records=records):
+                rows.append((rules.universe, rules.miner, folds.rules.cut, one.manifest.view, *row))
+    leaks = _leakage_rows(folds, leakage) if leakage is not None and len(corpus.parts) > 1 else ()
+    for row in (*_purge_rows(folds), *_unseen_rows(folds, corpus, labels=labels), *leaks):
+        rows.append((rules.universe, rules.miner, folds.rules.cut, "", *row))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -60,6 +76,24 @@ def _view_rows(
         yield "duplicates", name, "negatives flagged", float(flag.sum()), int(negatives.sum())
         yield "duplicates", name, "share of negatives", _mean(flag[negatives]), int(negatives.sum())
     yield from _shortcut_rows(lists, corpus, n_source=n_source)
+
+
+def _target_rows(lists: ViewLists, corpus: Corpus, *, records: NDArray[np.int64]) -> Iterator[Row]:
+    """The shortcuts of every target alone."""
+    for number in np.unique(lists.target):
+        inside = np.repeat(lists.target == number, lists.manifest.lengths)
+        one = lists.keep(inside)
+        n_source = records[number, one.manifest.capability]
+        for _, subject, statistic, value, n in _shortcut_rows(one, corpus, n_source=n_source):
+            yield "shortcuts by target", f"{lists.targets[number]}: {subject}", statistic, value, n
+
+
+def _leakage_rows(folds: FoldTable, leakage: Leakage) -> Iterator[Row]:
+    """How much of each target, and of the other datasets, is repeated on the other side."""
+    for target in folds.targets:
+        for what, level, side, repeated, of in leakage.rows(folds.rows(target, role="test")):
+            value = repeated / of if of else float("nan")
+            yield "leakage", f"{target}: {what} of the {side}", f"share repeated ({level})", value, of
 
 
 def _list_rows(lists: ViewLists, *, held: int, flags: TaskFlags) -> Iterator[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from toolshift.runs.files import read_json, sha256_file
@@ -14,14 +15,14 @@ class SealedTarget(ValueError):
     user_facing = True
 
 
-def open_target(run: Path, target: str, *, seed: int, data: str) -> None:
+def open_target(run: Path, target: str, *, seed: int, data: str, held_out: Collection[str]) -> None:
     """Check that a target may be evaluated.
 
-    data: fingerprint that the fit must have been made from.
+    data: fingerprint that the fit must have been made from. held_out: contexts that it must not have seen.
 
     Raises:
-        SealedTarget: if the record is missing, belongs to another target, seed or data, names the target among the
-            contexts seen, or does not match the checkpoint on disk.
+        SealedTarget: if the record is missing, belongs to another target, seed or data, names a held-out
+            context among those seen, or does not match the checkpoint on disk.
     """
     path, where = record_path(run, target, seed), f"target {target}, seed {seed}"
     if not path.exists():
@@ -31,7 +32,7 @@ def open_target(run: Path, target: str, *, seed: int, data: str) -> None:
         raise SealedTarget(f"{where}: {path} was written for {record.get('target')}, seed {record.get('seed')}")
     if record.get("data") != data:
         raise SealedTarget(f"{where}: {path} was selected on other lists or texts; delete the run folder and run again")
-    if target in record.get("contexts_seen", ()):
+    if set(held_out) & set(record.get("contexts_seen", ())):
         raise SealedTarget(f"{where}: the fit has seen its own target")
     _match_checkpoint(checkpoint_path(run, target, seed), record.get("checkpoint_sha256"), where=where)
 

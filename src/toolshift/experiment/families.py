@@ -13,12 +13,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from toolshift.experiment.plan import TABLE_AXES, run_identity
-from toolshift.experiment.tables import DoneRun, done_runs
+from toolshift.experiment.finished import DoneRun, done_runs
+from toolshift.experiment.plan import TABLE_AXES, axes_of, run_identity
 from toolshift.runs.files import read_json, stable_hash
 from toolshift.settings.convert import from_mapping
 from toolshift.settings.errors import ConfigError, UserError
-from toolshift.settings.schema import ModelSettings, Settings
+from toolshift.settings.schema import Settings
 from toolshift.settings.tree import as_mapping
 
 # Keys of a command line that choose rows, columns or places; no family is told from another by them.
@@ -69,34 +69,50 @@ def family_settings(settings: Settings, family: Family) -> Settings:
     """
     plain = as_mapping(settings)
     for group, content in family.identity.items():
-        if group in plain:
+        if group in plain and group != "selection":
             plain[group] = {**plain[group], **content} if isinstance(content, Mapping) else content
-    for axis, name in zip(TABLE_AXES, ("universe", "miner", "purge"), strict=True):
+    if plain["debug"]["replicates"] is not None:  # no part of an identity, but of what debug=tiny asks for
+        plain["evaluation"]["replicates"] = plain["debug"]["replicates"]
+    made = [axes_of(*run.variant) for run in family.runs]
+    for axis in TABLE_AXES:
         group, key = axis.split(".")
-        values = sorted({getattr(run, name) for run in family.runs})
+        values = sorted({axes[axis] for axes in made})
         chosen = getattr(getattr(settings, group), key)
         plain[group][key] = chosen if chosen in values else values[0]
     try:
-        made = from_mapping(Settings, plain)
+        remade = from_mapping(Settings, plain)
     except ConfigError as error:
         raise UserError(f"family {family.name} was made by another version ({error}); run it again") from error
     # Plain mappings are sorted; the order of rows, columns and axes is that of the config.
-    order = [*(v for v in settings.view.views if v in made.view.views), *made.view.views]
-    views = {name: made.view.views[name] for name in order}
-    view = dataclasses.replace(made.view, views=views)
-    return dataclasses.replace(made, view=view, models=settings.models, compare=settings.compare)
+    order = [*(v for v in settings.view.views if v in remade.view.views), *remade.view.views]
+    views = {name: remade.view.views[name] for name in order}
+    view = dataclasses.replace(remade.view, views=views)
+    return dataclasses.replace(remade, view=view, models=settings.models, compare=settings.compare)
 
 
-def table_runs(runs: Sequence[DoneRun], models: Mapping[str, ModelSettings]) -> list[DoneRun]:
-    """At most one run per model and variant: a row stands for one set of parameters.
+def table_runs(runs: Sequence[DoneRun], settings: Settings) -> list[DoneRun]:
+    """At most one run per model and variant: a row stands for one set of parameters and one selection.
 
-    A model in ``models`` has the parameters given there; of any other model, those of its newest run are shown.
+    A model in ``settings.models`` has the parameters given there; of any other model, those of its newest run are
+    shown. Of trained rows those are shown that were selected as ``settings.selection`` says, where there is one, else
+    the newest.
     """
-    wanted = {name: stable_hash(as_mapping(model)) for name, model in models.items()}
-    made_with = {run.folder.path: stable_hash(_identity(run)["model"]) for run in runs}
-    for run in sorted(runs, key=_finished_at, reverse=True):
-        wanted.setdefault(run.model, made_with[run.folder.path])
-    return [run for run in runs if made_with[run.folder.path] == wanted[run.model]]
+    newest = sorted(runs, key=_finished_at, reverse=True)
+    identity = {run.folder.path: _identity(run) for run in runs}
+    made_with = {path: stable_hash(found["model"]) for path, found in identity.items()}
+    chosen_by = {path: stable_hash(found.get("selection")) for path, found in identity.items()}
+    model = {name: stable_hash(as_mapping(given)) for name, given in settings.models.items()}
+    for run in newest:
+        model.setdefault(run.model, made_with[run.folder.path])
+    alike = [run for run in newest if made_with[run.folder.path] == model[run.model]]
+    asked = stable_hash(as_mapping(settings.selection))
+    selection: dict[str, str] = {}
+    for run in alike:
+        found = chosen_by[run.folder.path]
+        if found == asked or run.model not in selection:
+            selection[run.model] = found
+    kept = {run.folder.path for run in alike if chosen_by[run.folder.path] == selection[run.model]}
+    return [run for run in runs if run.folder.path in kept]
 
 
 def _value(identity: Mapping[str, Any], key: str) -> Any:

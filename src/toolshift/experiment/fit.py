@@ -52,8 +52,9 @@ def fits(plan: PlannedRun, source: Source, *, bank: FeatureBank) -> Iterator[Fit
         AssertionError: if a fitted part has seen the held-out context.
     """
     for fit in _selected(plan, source, bank=bank) if plan.model.grid else _frozen(plan, source, bank=bank):
-        if source.target in fit.scorer.contexts_seen:
-            raise AssertionError(f"{plan.model.name}: the held-out context {source.target} was seen while fitting")
+        seen = sorted(set(source.held_out) & set(fit.scorer.contexts_seen))
+        if seen:
+            raise AssertionError(f"{plan.model.name}: the held-out context {seen[0]} was seen while fitting")
         yield fit
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolshift.data.store import LoadedRecords
-from toolshift.experiment.data import open_records
+from toolshift.experiment.data import open_records, refuse_unscorable
 from toolshift.experiment.export import export_trec
 from toolshift.experiment.families import table_runs
 from toolshift.experiment.plan import PlannedRun, plan_runs, variant_name
@@ -19,10 +19,15 @@ from toolshift.experiment.resume import made_by_this_code
 from toolshift.experiment.run import assist, execute
 from toolshift.experiment.tables import build_tables, done_runs
 from toolshift.experiment.workspace import Workspace, build_encoder, limit_tasks
+from toolshift.runs.devices import claim
 from toolshift.runs.environment import peak_rss_mb
 from toolshift.runs.files import read_json
+from toolshift.runs.locks import exclusive
+from toolshift.runs.log import CONSOLE
 from toolshift.runs.ranks import Crew, adapt, join
+from toolshift.runs.tracking import Tracking, is_installed, track
 from toolshift.settings.compose import difference_from_defaults
+from toolshift.settings.errors import UserError
 from toolshift.settings.launch import Launch
 from toolshift.settings.options import load_table_spec
 from toolshift.settings.schema import Settings
@@ -44,6 +49,7 @@ def train(launch: Launch) -> int:
     with join(Path(settings.paths.outputs)) as crew:
         log_to_stderr(rank=crew.world.rank)
         adapt(crew.world, device=settings.runtime.device)
+        claim(settings.runtime.device, job=launch.job)
         if not crew.is_writer:
             return _assist(launch, crew)
         runs, failed = _run(launch, crew)
@@ -71,7 +77,20 @@ def _run(launch: Launch, crew: Crew) -> tuple[list[PlannedRun], list[PlannedRun]
     if not pending:
         return runs, []
     workspace = _workspace(loaded, encoder=encoder, settings=settings)
-    return runs, execute(pending, workspace, command=launch.command, crew=crew)
+    # Jobs of a sweep share runs, the reference above all: one computes them, the others wait.
+    return runs, execute(pending, workspace, command=launch.command, crew=crew, wait=launch.job is not None)
+
+
+def execute_missing(
+    settings: Settings, *, overridden_keys: Sequence[str], command: str
+) -> tuple[list[PlannedRun], list[PlannedRun]]:
+    """(all runs of ``settings``, those that failed now), after doing what is missing; no table is written."""
+    launch = Launch(settings=settings, overrides=(), overridden_keys=tuple(overridden_keys), command=command)
+    runs, loaded, encoder = _plan(launch)
+    pending = [run for run in runs if not run.is_done]
+    if not pending:
+        return runs, []
+    return runs, execute(pending, _workspace(loaded, encoder=encoder, settings=settings), command=command)
 
 
 def _assist(launch: Launch, crew: Crew) -> int:
@@ -83,8 +102,11 @@ def _assist(launch: Launch, crew: Crew) -> int:
 
 
 def _plan(launch: Launch) -> tuple[list[PlannedRun], LoadedRecords, Encoder]:
+    if launch.settings.dataset.name == "all":
+        raise UserError("dataset=all is for scripts/prepare.py; an experiment over several names protocol.datasets=A+B")
     encoder = build_encoder(launch.settings)
     loaded = open_records(launch.settings)
+    refuse_unscorable(loaded)
     prints = {"records": loaded.fingerprint, "encoder": encoder.fingerprint}
     runs = plan_runs(launch.settings, overridden_keys=launch.overridden_keys, fingerprints=prints)
     return runs, loaded, encoder
@@ -132,15 +154,38 @@ def _export(runs: Sequence[PlannedRun]) -> None:
 def _report(runs: Sequence[PlannedRun], failed: Sequence[PlannedRun], *, outputs: Path, launch: Launch) -> int:
     for run in failed:
         say(f"failed: {run.model.name} ({variant_name(run.settings)}): {_exception(run)}; see {run.folder.path}")
-    done = table_runs(done_runs(outputs, launch.settings.name, family=runs[0].family), launch.settings.models)
-    if not any(run.model == launch.settings.reference for run in done):
-        say("no table: the reference has no finished run")
-        return 1
-    written = build_tables(launch.settings, done, fixed=launch.overridden_keys, reuse=True)
+    with exclusive(outputs / "tables" / ".lock"):
+        # From the list of runs to the last file: of jobs that end together, the last one then writes all their rows.
+        done = table_runs(done_runs(outputs, launch.settings.name, family=runs[0].family), launch.settings)
+        if not any(run.model == launch.settings.reference for run in done):
+            say("no table: the reference has no finished run")
+            return 1
+        written = build_tables(launch.settings, done, fixed=launch.overridden_keys, reuse=True)
+    track_runs(launch.settings, runs, tables=written.paths)
     print(for_terminal(written.markdown))
     say("wrote " + ", ".join(str(p) for p in written.paths))
     say("runs in " + str(runs[0].folder.path.parent))
     return 1 if failed else 0
+
+
+def track_runs(settings: Settings, runs: Sequence[PlannedRun], *, tables: Sequence[Path]) -> None:
+    """Hand the finished runs to the experiment tracker, if one is asked for."""
+    tracking = settings.tracking
+    if tracking.name == "none":
+        return
+    if not is_installed():
+        log.warning("tracking=wandb: wandb is not installed (extra `tracking`); nothing is tracked")
+        return
+    to = Tracking(
+        outputs=Path(settings.paths.outputs),
+        mode=tracking.mode,
+        project=tracking.project,
+        entity=tracking.entity,
+        group=tracking.group,
+        tags=tracking.tags,
+    )
+    taken = track([run.folder.path for run in runs if run.is_done], to=to, tables=tables)
+    say(f"{taken} runs tracked ({tracking.mode}), files in {to.outputs / 'wandb'}")
 
 
 def _exception(run: PlannedRun) -> str:
@@ -150,13 +195,15 @@ def _exception(run: PlannedRun) -> str:
 def say(line: str) -> None:
     """A line for the person who waits, apart from the result on standard output."""
     print(line, file=sys.stderr, flush=True)
+    logging.getLogger(CONSOLE).info("%s", line)
 
 
 class _StandardError(logging.Handler):
     """Writes to the standard error of the moment, which may be another one in the next call of this process."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say(self.format(record))
+        if record.name != CONSOLE:
+            print(self.format(record), file=sys.stderr, flush=True)
 
 
 def log_to_stderr(*, rank: int = 0) -> None:

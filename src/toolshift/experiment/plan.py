@@ -21,7 +21,9 @@ NOT_IDENTITY_OF_ENCODER = ("device", "path")
 # What a finished run has; a folder without one of them is run again, whatever its status says.
 RUN_FILES = ("config.yaml", "run.json", "folds.parquet", "artefacts.csv", "per_task.parquet", "metrics.csv")
 # Runs that differ in these alone stand in one table.
-TABLE_AXES = ("view.universe", "view.miner", "protocol.purge")
+TABLE_AXES = ("view.universe", "view.miner", "protocol.purge", "protocol.dedup")
+# What a table makes of finished runs; no run depends on it.
+TABLE_ONLY = ("replicates", "confidence", "seed", "min_tasks", "export_trec")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +49,13 @@ class PlannedRun:
 
 def variant_name(settings: Settings) -> str:
     """The values of the table axes, for logs and messages."""
-    return f"universe={settings.view.universe} miner={settings.view.miner} purge={settings.protocol.purge}"
+    return f"universe={settings.view.universe} miner={settings.view.miner} purge={settings.protocol.cut}"
+
+
+def axes_of(universe: str, miner: str, cut: str) -> dict[str, str]:
+    """Table axis -> value, of a variant as tables name it; ``cut`` is that of the protocol settings."""
+    purge, _, dedup = cut.partition("+dedup=")
+    return dict(zip(TABLE_AXES, (universe, miner, purge, dedup or "none"), strict=True))
 
 
 def plan_runs(
@@ -70,7 +78,9 @@ def plan_runs(
 def run_identity(settings: Settings, model: ModelSettings, *, fingerprints: Mapping[str, str]) -> dict[str, Any]:
     """The resolved config of one run without paths and runtime, plus data fingerprints."""
     config = as_mapping(settings, without=NOT_IDENTITY)
-    config["evaluation"].pop("export_trec")
+    config["evaluation"] = {k: v for k, v in config["evaluation"].items() if k not in TABLE_ONLY}
+    if not model.grid:  # nothing is selected for it
+        config.pop("selection")
     for name in NOT_IDENTITY_OF_ENCODER:
         config["encoder"]["params"].pop(name, None)
     config["model"] = as_mapping(dataclasses.replace(model))
@@ -79,8 +89,8 @@ def run_identity(settings: Settings, model: ModelSettings, *, fingerprints: Mapp
 
 
 def family_of(identity: Mapping[str, Any]) -> str:
-    """Hash of an identity without model and table axes: equal for the runs of one table."""
-    config = {key: value for key, value in identity.items() if key != "model"}
+    """Hash of an identity without model, selection and table axes: equal for the runs of one table."""
+    config = {key: value for key, value in identity.items() if key not in ("model", "selection")}
     for axis in TABLE_AXES:
         group, name = axis.split(".")
         config[group] = {k: v for k, v in config[group].items() if k != name}

@@ -5,17 +5,20 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from toolshift.experiment.families import Family, agrees, families, family_settings, table_runs
+from toolshift.experiment.finished import DoneRun
 from toolshift.experiment.main import for_terminal, log_to_stderr, say
-from toolshift.experiment.plan import TABLE_AXES, variant_name
-from toolshift.experiment.tables import DoneRun, build_tables
+from toolshift.experiment.plan import TABLE_AXES, axes_of, variant_name
+from toolshift.experiment.tables import Written, build_tables
 from toolshift.runs.ledger import ledger
 from toolshift.settings.axes import expand_axes
 from toolshift.settings.compose import load_settings
 from toolshift.settings.launch import Launch
 from toolshift.settings.options import conf_folder, groups
 from toolshift.settings.schema import Settings
+from toolshift.settings.tree import ABSENT, difference
 
 
 def rebuild(launch: Launch) -> int:
@@ -42,50 +45,82 @@ def _rebuild_one(composed: Settings, launch: Launch) -> int:
     found = [f for f in families(outputs, composed.name) if agrees(f, composed, keys=launch.overridden_keys)]
     if not found:
         say(f"{composed.name}: no finished run that agrees with this command; make one:")
-        say(f"  {_command(launch, composed.name, {})}")
+        say(f"  {command_of(launch, composed.name, {})}")
         return 1
     family = found[0]
     settings = family_settings(composed, family)
     say(f"{composed.name}: family {family.name} of {family.at:%Y-%m-%d %H:%M}, {len(found) - 1} older ones not shown")
-    runs = table_runs(family.runs, settings.models)
-    for line in missing(settings, runs, family=family, launch=launch):
+    for line in missing(settings, table_runs(family.runs, settings), family=family, launch=launch):
         say(line)
-    if not any(run.model == settings.reference for run in runs):
-        say(f"{composed.name}: no table: the reference {settings.reference} has no finished run")
+    written = rebuild_family(settings, family, launch=launch)
+    if written is None:
         return 1
-    written = build_tables(settings, runs, fixed=launch.overridden_keys)
     print(for_terminal(written.markdown))
     say("wrote " + ", ".join(str(path) for path in written.paths))
     return 0
 
 
+def rebuild_family(settings: Settings, family: Family, *, launch: Launch, reuse: bool = False) -> Written | None:
+    """Write the table of a family from its runs; None, and a word to the user, where the reference has no run.
+
+    reuse: see `experiment.tables.build_tables`.
+    """
+    runs = table_runs(family.runs, settings)
+    if not any(run.model == settings.reference for run in runs):
+        say(f"{settings.name}: no table: the reference {settings.reference} has no finished run")
+        return None
+    return build_tables(settings, runs, fixed=launch.overridden_keys, reuse=reuse)
+
+
 def missing(settings: Settings, runs: Sequence[DoneRun], *, family: Family, launch: Launch) -> list[str]:
     """Two lines per variant with holes: the models without a finished run, and the command that makes them."""
     done = {(run.model, run.universe, run.miner, run.purge) for run in runs}
-    lines = []
+    lines: list[str] = []
+    told: dict[str, str] | None = None
     for variant in expand_axes(settings, launch.overridden_keys):
-        cell = (variant.view.universe, variant.view.miner, variant.protocol.purge)
+        cell = (variant.view.universe, variant.view.miner, variant.protocol.cut)
         holes = [name for name in variant.models if (name, *cell) not in done]
         if holes:
-            chosen: dict[str, str] = dict(zip(TABLE_AXES, cell, strict=True))
+            chosen: dict[str, str] = axes_of(*cell)
             if len(holes) < len(variant.models):
                 chosen["model"] = f"[{','.join(holes)}]"
+            told = origin(family, launch, settings.name) if told is None else told
             lines.append(f"missing ({variant_name(variant)}): {', '.join(holes)}")
-            lines.append(f"  {_command(launch, settings.name, {**_origin(family, launch), **chosen})}")
+            lines.append(f"  {command_of(launch, settings.name, {**told, **chosen})}")
     return lines
 
 
-def _origin(family: Family, launch: Launch) -> Mapping[str, str]:
-    """What tells the family from the defaults by group and is not on the command line already."""
-    origin: dict[str, str] = {}
+def origin(family: Family, launch: Launch, experiment: str) -> dict[str, str]:
+    """Keys and values that tell the family from what the command line alone would make; table axes left out."""
+    groups: dict[str, str] = {}
     if family.identity["debug"]["name"] != "none":
-        origin["debug"] = family.identity["debug"]["name"]
+        groups["debug"] = family.identity["debug"]["name"]
     if family.identity["data"]["source"] == "real":
-        origin |= {"data": "real", "data.root": "PATH"}
-    return {key: value for key, value in origin.items() if key not in launch.overridden_keys}
+        groups |= {"data": "real", "data.root": "PATH"}
+    groups = {key: value for key, value in groups.items() if key not in launch.overridden_keys}
+    given = [*launch.overrides, *(f"{key}={value}" for key, value in groups.items())]
+    composed = load_settings("train", [f"experiment={experiment}", *given])
+    found = difference(family_settings(composed, family), composed)
+    return groups | {d.key: _written(d.value) for d in found if d.key not in TABLE_AXES and _is_plain(d.value)}
 
 
-def _command(launch: Launch, experiment: str, chosen: Mapping[str, str]) -> str:
+def _is_plain(value: object) -> bool:
+    """Whether a value can be written on a command line: a scalar, or a list of scalars."""
+    if isinstance(value, list):
+        return all(map(_is_plain, cast("list[object]", value)))
+    return value != ABSENT and (value is None or isinstance(value, (bool, int, float, str)))
+
+
+def _written(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(map(_written, cast('list[object]', value)))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+def command_of(launch: Launch, experiment: str, chosen: Mapping[str, str]) -> str:
+    """The command that makes runs: that of the user with ``chosen`` keys in place of its own."""
     kept = [o for o in launch.overrides if o.lstrip("+~").split("=")[0] not in {"experiment", *chosen}]
     added = [f"{key}={value}" for key, value in chosen.items()]
     return shlex.join(["python", "scripts/train.py", f"experiment={experiment}", *kept, *added])

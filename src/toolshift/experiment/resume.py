@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import toolshift
 from toolshift.runs.environment import PACKAGES
-from toolshift.runs.files import read_json, sha256_file, write_text
+from toolshift.runs.files import folder_name, read_json, sha256_file, write_text
 
 CODE_FILE = ".code"
 EXPORT_FOLDER = "trec"
@@ -29,7 +29,8 @@ EXPORT_FOLDER = "trec"
 AFTER_SCORES = (
     "evaluation/",
     "reporting/",
-    *(f"experiment/{name}.py" for name in ("bench", "export", "families", "main", "prepare", "rebuild", "tables")),
+    *(f"experiment/{name}.py" for name in ("activity", "bench", "export", "families", "finished", "main", "paper")),
+    *(f"experiment/{name}.py" for name in ("prepare", "rebuild", "tables")),
 )
 PAIR_COLUMNS = ("view", "task_id", "capability_id")
 
@@ -98,8 +99,8 @@ def stored_scores(
     """
     found: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
     for seed in seeds:
-        selection = folder / "selection" / target / f"seed={seed}.json"
-        scores = _read_scores(folder / "scores" / target / f"seed={seed}.parquet", rows)
+        selection = folder / "selection" / folder_name(target) / f"seed={seed}.json"
+        scores = _read_scores(folder / "scores" / folder_name(target) / f"seed={seed}.parquet", rows)
         if scores is None or not _is_selection(selection, target, seed, data=data):
             return None
         distinct, first, of = np.unique(place, return_index=True, return_inverse=True)

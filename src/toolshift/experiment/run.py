@@ -27,6 +27,7 @@ from toolshift.evaluation.per_task import (
     positions,
 )
 from toolshift.evaluation.seal import open_target
+from toolshift.experiment.cost import announce
 from toolshift.experiment.fit import Fit, build, fits
 from toolshift.experiment.plan import PlannedRun, variant_name
 from toolshift.experiment.resume import code_fingerprint, prepare_folder, stored_scores
@@ -34,8 +35,11 @@ from toolshift.experiment.units import Outcome, Unit, UnitFailed, Units
 from toolshift.experiment.workspace import Variant, Workspace
 from toolshift.models.base import Source
 from toolshift.models.features import Pairs
+from toolshift.protocols.leakage import Leakage
 from toolshift.runs.environment import environment, peak_rss_mb
-from toolshift.runs.files import sha256_file, stable_hash, write_json, write_text
+from toolshift.runs.files import folder_name, sha256_file, stable_hash, write_json, write_text
+from toolshift.runs.ledger import RunBusy
+from toolshift.runs.log import about
 from toolshift.runs.ranks import Crew, RankError
 from toolshift.selection.records import summarise_selection, write_selection
 from toolshift.views.corpus import Corpus
@@ -118,29 +122,50 @@ class Place:
 
 
 def execute(
-    runs: Sequence[PlannedRun], workspace: Workspace, *, command: str, crew: Crew | None = None
+    runs: Sequence[PlannedRun], workspace: Workspace, *, command: str, crew: Crew | None = None, wait: bool = False
 ) -> list[PlannedRun]:
     """Execute runs variant by variant and return those that failed.
 
     A failing model does not end the others unless ``runtime.on_error`` is ``stop``. crew: the processes of the launch,
-    of which this one is the writer; the others call `assist`.
+    of which this one is the writer; the others call `assist`. wait: leave a run that another launch works on to the
+    end, then wait for it.
 
     Raises:
-        RunBusy: if another launch works in one of the run folders.
+        RunBusy: if another launch works in one of the run folders, unless ``wait`` is true.
     """
     crew, number = crew or Crew(), count()
     failed: list[PlannedRun] = []
-    for _, group in groupby(runs, key=_variant_key):
+
+    def work(group: Sequence[PlannedRun], *, leave_busy: bool) -> list[PlannedRun]:
         with ExitStack() as locks:
-            plans = list(group)
-            for plan in plans:
-                locks.enter_context(plan.folder.lock())
+            # By name: launches that wait for each other's runs never do so in a circle.
+            order = sorted(group, key=lambda plan: plan.folder.path)
+            busy = {plan.folder for plan in order if not _hold(plan, locks, wait=wait, leave_busy=leave_busy)}
             # Another process may have finished some of them since the command was planned.
-            pending = [plan for plan in plans if not plan.is_done]
+            pending = [plan for plan in group if plan.folder not in busy and not plan.is_done]
             if pending:
                 name = _note_of(next(number))
-                failed += _execute_variant(pending, workspace, command=command, crew=crew, name=name)
+                failed.extend(_execute_variant(pending, workspace, command=command, crew=crew, name=name))
+        return [plan for plan in group if plan.folder in busy]
+
+    groups = [list(group) for _, group in groupby(runs, key=_variant_key)]
+    later = [work(group, leave_busy=wait) for group in groups]
+    if any(later):
+        log.info("waiting for %d runs that another process is computing", sum(map(len, later)))
+    for group in filter(None, later):
+        work(group, leave_busy=False)
     return failed
+
+
+def _hold(plan: PlannedRun, locks: ExitStack, *, wait: bool, leave_busy: bool) -> bool:
+    """Lock the folder of a run; false if another process has it and it is to be left to that one for now."""
+    try:
+        locks.enter_context(plan.folder.lock(wait=wait and not leave_busy))
+    except RunBusy:
+        if leave_busy:
+            return False
+        raise
+    return True
 
 
 def assist(runs: Sequence[PlannedRun], workspace: Workspace, *, crew: Crew) -> None:
@@ -176,6 +201,7 @@ def _execute_variant(
     active = [_begin(plan, size=len(board.pairs)) for plan in plans]
     _write_inputs(active, variant, workspace)
     working = [run for run in active if run.error is None]
+    _say_cost(working, board, workspace, processes=crew.world.size)
     crew.post(name, {run.name: {"data": run.data, "resumable": run.resumable} for run in working})
     if working:
         _share_out(working, board, workspace, crew=crew, name=name)
@@ -183,6 +209,16 @@ def _execute_variant(
         if run.error is None:
             _close(run, board, workspace, command=command, world_size=crew.world.size)
     return [run.plan for run in active if run.error is not None]
+
+
+def _say_cost(active: Sequence[ActiveRun], board: Board, workspace: Workspace, *, processes: int) -> None:
+    """Before a long run: how many fits, and about how long."""
+    if not any(run.plan.model.grid for run in active):
+        return
+    targets = np.unique(board.target)
+    source = _source(board.variant.folds.targets[targets[0]], board.variant, workspace)
+    for cost in announce([run.plan for run in active], source, targets=targets.size, bank=workspace.bank):
+        log.info("cost of %s", cost.line(processes=processes))
 
 
 def _share_out(active: Sequence[ActiveRun], board: Board, workspace: Workspace, *, crew: Crew, name: str) -> None:
@@ -197,12 +233,13 @@ def _share_out(active: Sequence[ActiveRun], board: Board, workspace: Workspace, 
         return Place(source=source, here=np.flatnonzero(board.target == number), columns=board.columns(number))
 
     def attempt(unit: Unit) -> Outcome:
-        run, rank = runs[unit.run], crew.world.rank
+        run, rank, target = runs[unit.run], crew.world.rank, board.variant.folds.targets[unit.target]
         try:
-            reused = _attempt(run, place(unit.target), board=board, workspace=workspace)
+            with about(run=run.name, model=run.plan.model.name, target=target):
+                reused = _attempt(run, place(unit.target), board=board, workspace=workspace)
             run.reused += reused
         except Exception as error:
-            where = f"failed on {board.variant.folds.targets[unit.target]}"
+            where = f"failed on {target}"
             if crew.is_writer:
                 _fail(run, error, where=where)
             return Outcome(rank=rank, error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
@@ -263,8 +300,10 @@ def _begun(plan: PlannedRun, *, size: int, data: str = "", resumable: bool = Fal
 def _fail(run: ActiveRun, error: Exception, *, where: str, trace: str = "") -> None:
     """Record an error: it ends this run, and all of them only if asked to."""
     run.error = error
-    run.plan.folder.fail(error, trace=trace or traceback.format_exc())
-    log.error("%s %s: %s: %s", run.plan.model.name, where, type(error).__name__, error)
+    trace = trace or traceback.format_exc()
+    run.plan.folder.fail(error, trace=trace)
+    with about(run=run.name, model=run.plan.model.name, exception=trace):
+        log.error("%s %s: %s: %s", run.plan.model.name, where, type(error).__name__, error)
     if run.plan.settings.runtime.on_error == "stop":
         raise error
 
@@ -277,8 +316,10 @@ def _source(target: str, variant: Variant, workspace: Workspace) -> Source:
     names = tuple(variant.folds.context_names[c] for c in np.unique(context_of[rows]) if c >= 0)
     return Source(
         target=target,
+        held_out=variant.folds.held_out_contexts(target),
         fold=workspace.fold(variant.settings, workspace.labels.only(rows)),
         contexts=names,
+        context_names=variant.folds.context_names,
         context_of=context_of,
         build=lambda fold: workspace.manifests(variant.settings, fold),
     )
@@ -321,7 +362,7 @@ def _write_target(run: ActiveRun, target: str, fit: Fit, *, columns: tuple[pa.Ta
     path, (table, place) = run.plan.folder.path, columns
     write_selection(path, fit.scorer, target=target, seed=fit.seed, choice=fit.choice, data=run.data)
     scored = table.append_column("score", pa.array(run.scores[fit.seed][place]))
-    write_table(path / "scores" / target / f"seed={fit.seed}.parquet", scored)
+    write_table(path / "scores" / folder_name(target) / f"seed={fit.seed}.parquet", scored)
 
 
 def _values(run: ActiveRun, board: Board, workspace: Workspace, *, slices: Sequence[str]) -> pd.DataFrame | None:
@@ -375,7 +416,20 @@ def _write_inputs(active: Sequence[ActiveRun], variant: Variant, workspace: Work
     folds = variant.folds.table(workspace.corpus)
     for run in active:
         write_table(run.plan.folder.path / "folds.parquet", folds)
-    rows = artefact_rows(variant.lists, workspace.corpus, folds=variant.folds, fold=variant.fold, flags=workspace.flags)
+    bank = workspace.bank
+    rows = artefact_rows(
+        variant.lists,
+        workspace.corpus,
+        folds=variant.folds,
+        fold=variant.fold,
+        flags=workspace.flags,
+        leakage=Leakage(
+            workspace.corpus,
+            bank.task_vectors,
+            bank.capability_vectors,
+            at_least=variant.settings.protocol.near_cosine,
+        ),
+    )
     for run in active:
         path = run.plan.folder.path
         write_text(path / "artefacts.csv", rows.to_csv(index=False, lineterminator="\n"))
@@ -397,7 +451,9 @@ def _write_results(run: ActiveRun, board: Board, workspace: Workspace, *, comman
     path, plan = run.plan.folder.path, run.plan
     for number in np.unique(board.target):
         for seed in plan.seeds:
-            open_target(path, board.variant.folds.targets[number], seed=seed, data=run.data)
+            target = board.variant.folds.targets[number]
+            held_out = board.variant.folds.held_out_contexts(target)
+            open_target(path, target, seed=seed, data=run.data, held_out=held_out)
     per_task = _values(run, board, workspace, slices=())
     assert per_task is not None  # a variant without any list was refused before
     write_table(path / "per_task.parquet", pa.Table.from_pandas(per_task, preserve_index=False))
@@ -448,7 +504,7 @@ def _run_record(
         "variant": {
             "universe": variant.settings.view.universe,
             "miner": variant.settings.view.miner,
-            "purge": variant.settings.protocol.purge,
+            "purge": variant.settings.protocol.cut,
         },
         "data": variant.settings.data.source,
         "seeds": list(run.plan.seeds),

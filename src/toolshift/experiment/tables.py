@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,20 +12,25 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from toolshift.evaluation.aggregate import Analysis, TableSpec, analyse, gain_over_strongest, per_target, summarise
 from toolshift.evaluation.chance import chance_distance
+from toolshift.experiment.activity import activity_frame
+from toolshift.experiment.finished import DoneRun, budget_text, not_converged_text, variant_text
+from toolshift.experiment.finished import done_runs as done_runs
+from toolshift.experiment.plan import axes_of
 from toolshift.experiment.resume import package_fingerprint
 from toolshift.measures import expected_random
+from toolshift.reporting.activity import activity_page, mark_inactive, write_activity
 from toolshift.reporting.artefacts import artefact_page, control_rows, mark_artefacts, write_artefacts
 from toolshift.reporting.forest import write_forest
 from toolshift.reporting.markdown import to_markdown
-from toolshift.reporting.tidy import blocks
+from toolshift.reporting.tidy import blocks, paper_remark, with_note, with_paper
 from toolshift.reporting.writer import write_table
 from toolshift.runs.files import read_json, sha256_file, stable_hash, write_json
-from toolshift.runs.ledger import RunFolder, ledger
 from toolshift.settings.axes import expand_axes
-from toolshift.settings.options import load_table_spec
+from toolshift.settings.options import conf_folder, load_table_spec, model_names
 from toolshift.settings.schema import Settings
 from toolshift.settings.tree import as_mapping
 
@@ -35,36 +41,6 @@ FOREST_MEASURE = "NDCG@5"
 TASK_SLICES = ("name_free", "no_partial_schema")
 
 
-@dataclass(frozen=True, kw_only=True)
-class DoneRun:
-    """A finished run and the cell of the table it fills."""
-
-    folder: RunFolder
-    model: str
-    family: str
-    universe: str
-    miner: str
-    purge: str
-    data: str
-
-
-def done_runs(outputs: Path, experiment: str, *, family: str | None = None) -> list[DoneRun]:
-    """Finished runs of an experiment, sorted by folder; ``family`` keeps those of one table."""
-    found = []
-    for name, folder, state in ledger(outputs):
-        if name != experiment or state != "done":
-            continue
-        if not (folder.path / "run.json").is_file():
-            continue  # somebody took a file away: no run to read, and `make status` shows what is there
-        record = read_json(folder.path / "run.json")
-        run = DoneRun(
-            folder=folder, model=record["model"], family=record["family"], data=record["data"], **record["variant"]
-        )
-        if family is None or run.family == family:
-            found.append(run)
-    return found
-
-
 def _texts(settings: Settings) -> str:
     """Encoder, capability text and limits, for captions."""
     options = ", ".join(f"{key}={value}" for key, value in sorted(settings.dataset.options.items()))
@@ -73,20 +49,59 @@ def _texts(settings: Settings) -> str:
     return f"Dataset {settings.dataset.name}{world} ({options}), encoder {settings.encoder.name}{limits}"
 
 
+def selection_text(settings: Settings, runs: Sequence[DoneRun]) -> str:
+    """The selection rule, and for trained rows the budget they were made with, all of its caps, for captions."""
+    budgets: dict[str, dict[str, None]] = {}
+    for run in runs:
+        if run.selected:
+            budgets.setdefault(budget_text(run), {})[run.model] = None
+    trained = [f"trained rows ({', '.join(models)}): {budget}" for budget, models in budgets.items()]
+    return "; ".join([settings.selection.name, *trained])
+
+
 def missing_runs(settings: Settings, runs: Sequence[DoneRun], *, fixed: Sequence[str]) -> list[str]:
     """Runs of the experiment that are not done: model and variant. fixed: axes that keep their one value."""
     done = {(run.model, run.universe, run.miner, run.purge) for run in runs}
     return [
-        f"{name} (universe {variant.view.universe}, miner {variant.view.miner}, purge {variant.protocol.purge})"
+        f"{name} ({variant_text((variant.view.universe, variant.view.miner, variant.protocol.cut))})"
         for variant in expand_axes(settings, fixed)
         for name in variant.models
-        if (name, variant.view.universe, variant.view.miner, variant.protocol.purge) not in done
+        if (name, variant.view.universe, variant.view.miner, variant.protocol.cut) not in done
     ]
 
 
-def table_spec(settings: Settings, *, models: Sequence[str], missing: Sequence[str] = ()) -> TableSpec:
-    """What the experiment's table tests, from its settings and ``conf/tables/<name>.yaml``."""
+def missing_paper_rows(settings: Settings, runs: Sequence[DoneRun]) -> list[str]:
+    """Rows that a paper prints beside a part of this real table and that have no run there, each with what makes it."""
+    paper = load_table_spec(settings.name).paper
+    variant = (paper.universe, paper.miner, paper.purge)
+    present = {run.model for run in runs if run.variant == variant}
+    if settings.data.source != "real" or not present:
+        return []
+    known = model_names(conf_folder())
+    wanted = sorted({value.model for value in paper.values} - present)
+    return [
+        f"{name} ({variant_text(variant)}), a row of the paper: {_paper_command(name, settings, variant, known=known)}"
+        for name in wanted
+    ]
+
+
+def _paper_command(name: str, settings: Settings, variant: tuple[str, str, str], *, known: Sequence[str]) -> str:
+    if name not in known:
+        return f"there is no conf/model/{name}.yaml yet"
+    axes = [f"{axis}={value}" for axis, value in axes_of(*variant).items()]
+    command = ["python", "scripts/train.py", f"experiment={settings.name}", "data=real", "data.root=PATH"]
+    return shlex.join([*command, f"model={name}", *axes])
+
+
+def table_spec(
+    settings: Settings, *, models: Sequence[str], missing: Sequence[str] = (), runs: Sequence[DoneRun] = ()
+) -> TableSpec:
+    """What the experiment's table tests, from its settings and ``conf/tables/<name>.yaml``.
+
+    models: rows in their order. runs: the caption states the selection budget if one of them is of a trained row.
+    """
     table, evaluation = load_table_spec(settings.name), settings.evaluation
+    remark = paper_remark(table.paper, data=settings.data.source)
     return TableSpec(
         name=settings.name,
         data=settings.data.source,
@@ -99,10 +114,11 @@ def table_spec(settings: Settings, *, models: Sequence[str], missing: Sequence[s
         min_tasks=evaluation.min_tasks,
         holm_family=table.holm_family,
         power=table.power,
-        selection=settings.selection.name,
+        selection=selection_text(settings, runs),
         ties=evaluation.ties,
         texts=_texts(settings),
         missing=tuple(missing),
+        remarks=(remark,) if remark else (),
         model_order=(RANDOM_EXPECTED, *models),
         view_order=tuple(settings.view.views),
     )
@@ -197,6 +213,7 @@ def build_tables(
     """
     stamp = Path(settings.paths.outputs) / "tables" / f".{settings.name}.json"
     missing = missing_runs(settings, runs, fixed=fixed)
+    missing += missing_paper_rows(settings, runs)
     digest = _digest(settings, runs, missing=missing)
     if reuse and (known := _still_whole(stamp, digest)):
         log.info("table %s is up to date", settings.name)
@@ -211,7 +228,11 @@ def _digest(settings: Settings, runs: Sequence[DoneRun], *, missing: Sequence[st
     """Hash of all that a table follows from: per-task values, settings, table file and code."""
     inputs = ("per_task.parquet", "per_task_slices.parquet", "artefacts.csv", "run.json")
     values = {
-        run.folder.path.name: [sha256_file(p) for p in (run.folder.path / n for n in inputs) if p.exists()]
+        run.folder.path.name: [
+            *(sha256_file(p) for p in (run.folder.path / n for n in inputs) if p.exists()),
+            # Per-task values follow from the scores; that they are still there, and whole, is what is left to know.
+            *([p.parent.name, p.name, p.stat().st_size] for p in sorted(run.folder.path.glob("scores/*/*.parquet"))),
+        ]
         for run in runs
     }
     plain = [as_mapping(settings), as_mapping(load_table_spec(settings.name))]
@@ -233,15 +254,19 @@ def _still_whole(stamp: Path, digest: str) -> Written | None:
 
 def _build(settings: Settings, runs: Sequence[DoneRun], *, missing: Sequence[str]) -> Written:
     order = {name: i for i, name in enumerate(settings.models)}
-    runs = sorted(runs, key=lambda r: (order.get(r.model, len(order)), r.model, r.universe, r.miner, r.purge))
+    runs = sorted(runs, key=lambda r: (order.get(r.model, len(order)), r.model, *r.variant))
     models = list(dict.fromkeys(r.model for r in runs))
-    spec = table_spec(settings, models=models, missing=missing)
+    spec = table_spec(settings, models=models, missing=missing, runs=runs)
+    moved = activity_frame(runs, spec=spec, protocol=settings.protocol.name)
     analysis = analyse(per_task_frame(runs, measures=spec.measures, slices=settings.evaluation.slices), spec=spec)
     table = load_table_spec(settings.name)
     tidy = mark_artefacts(summarise(analysis, spec=spec), table=table)
+    tidy = mark_inactive(mark_not_converged(tidy, runs), moved)
     gains = gain_over_strongest(analysis, spec=spec)
     outputs = Path(settings.paths.outputs)
-    paths = write_table(tidy, spec=spec, folder=outputs / "tables", gains=gains)
+    printed = with_paper(tidy, table.paper)
+    paths = write_table(printed, spec=spec, folder=outputs / "tables", gains=gains)
+    paths += write_activity(moved, name=spec.name, folder=outputs / "tables")
     pages = [pd.read_csv(r.folder.path / "artefacts.csv", keep_default_na=False) for r in runs]
     statistics = pd.concat(pages).drop_duplicates()
     chance = chance_distance(analysis, model="random", chance=RANDOM_EXPECTED)
@@ -249,10 +274,21 @@ def _build(settings: Settings, runs: Sequence[DoneRun], *, missing: Sequence[str
     paths += write_artefacts(statistics, controls, data=spec.data, folder=outputs / "tables")
     paths += _forests(analysis, tidy, settings=settings, spec=spec)
     main = {"universe": settings.view.universe, "miner": settings.view.miner, "slice": "all"}
-    drawn = blocks(_only(tidy, main), gains=_only(gains, main))
+    drawn = blocks(_only(printed, main), gains=_only(gains, main))
     shown = {key: main[key] for key in ("universe", "miner")}
     page = artefact_page(_only(statistics, shown), _only(controls, shown), data=spec.data)
-    return Written(paths=tuple(paths), markdown=f"{to_markdown(drawn, spec=spec)}\n{page}")
+    pages = [to_markdown(drawn, spec=spec), page, activity_page(_only(moved, shown))]
+    return Written(paths=tuple(paths), markdown="\n".join(page for page in pages if page))
+
+
+def mark_not_converged(tidy: pd.DataFrame, runs: Sequence[DoneRun]) -> pd.DataFrame:
+    """The results table with ``not converged (k of n fits)`` in the note of every row with unfinished fits."""
+    for run in runs:
+        text = not_converged_text(run)
+        if text:
+            wanted = {"universe": run.universe, "miner": run.miner, "purge": run.purge, "model": run.model}
+            tidy = with_note(tidy, _where(tidy, wanted), text)
+    return tidy
 
 
 def _forests(analysis: Analysis, tidy: pd.DataFrame, *, settings: Settings, spec: TableSpec) -> list[Path]:
@@ -277,7 +313,12 @@ def _forests(analysis: Analysis, tidy: pd.DataFrame, *, settings: Settings, spec
 
 
 def _only(frame: pd.DataFrame, wanted: Mapping[str, str]) -> pd.DataFrame:
+    return frame.loc[_where(frame, wanted), :]
+
+
+def _where(frame: pd.DataFrame, wanted: Mapping[str, str]) -> NDArray[np.bool_]:
+    """(n,) rows that have all the values of ``wanted``."""
     keep = np.ones(len(frame), bool)
     for column, value in wanted.items():
-        keep &= (frame[column] == value).to_numpy()
-    return frame.loc[keep, :]
+        keep &= (frame[column] == value).to_numpy(bool)
+    return keep

@@ -18,16 +18,16 @@ from toolshift.data.records import Records
 from toolshift.evaluation.per_task import TaskFlags, ViewLists
 from toolshift.experiment.data import open_records
 from toolshift.models.features import FeatureBank
-from toolshift.protocols.folds import TASK_ROLES, FoldTable
+from toolshift.protocols.folds import TASK_ROLES, FoldTable, SourceRules, fold_table
 from toolshift.runs.seeds import id_hashes
 from toolshift.settings.schema import Settings
 from toolshift.text.cache import EmbeddingCache
 from toolshift.text.encoder import Encoder
 from toolshift.text.lexical import Bm25
-from toolshift.views.corpus import Corpus, Labels, build_corpus
+from toolshift.views.corpus import Corpus, Labels, Part, build_corpus
 from toolshift.views.manifest import Manifest, Suspects, build_manifest, suspected_duplicates
 from toolshift.views.pool import LibraryWidth, Pool, build_pool
-from toolshift.views.retrieval import Retrieval, retrieve
+from toolshift.views.retrieval import Retrieval, joined, retrieve
 from toolshift.views.roles import Fold, Rules
 
 log = logging.getLogger("toolshift")
@@ -65,8 +65,8 @@ class Variant:
         """The lists of every view that some target is tested on, in view order."""
         test = self.folds.role == TASK_ROLES.index("test")
         held_out, target = test.any(axis=0), test.argmax(axis=0)
-        domain = np.array([self.folds.context_names.index(t) for t in self.folds.targets], np.int64)
-        enough = self.fold.judged_count[domain] >= self.fold.rules.min_available
+        count = [self.fold.judged_count(self.folds.rows(name, role="test")) for name in self.folds.targets]
+        enough = np.array(count) >= self.fold.rules.min_available
         found = []
         for view, manifest in self.manifests.items():
             keep = held_out[manifest.tasks]
@@ -88,7 +88,7 @@ class Workspace:
     fingerprint: str
     encoder: Encoder
     _pools: dict[bool, Pool] = field(default_factory=dict, repr=False)
-    _bm25: dict[tuple[float, float], Bm25] = field(default_factory=dict, repr=False)
+    _bm25: dict[tuple[float, float, str], Bm25] = field(default_factory=dict, repr=False)
 
     @cached_property
     def _arrays(self) -> tuple[Corpus, Labels]:
@@ -132,24 +132,30 @@ class Workspace:
 
     @cached_property
     def retrieval(self) -> Retrieval:
-        """Label-free neighbourhoods over the library."""
+        """Label-free neighbourhoods over the library of each dataset."""
+        parts = self.corpus.parts
+        return joined([self._retrieval_of(part) for part in parts], parts)
+
+    def _retrieval_of(self, part: Part) -> Retrieval:
         view = self.settings.view
+        name = f"/{part.name}" if len(self.corpus.parts) > 1 else ""
         return retrieve(
-            self.corpus.task_texts,
-            self.bm25(1.5, 0.75),
-            task_vectors=self.bank.task_vectors,
-            capability_vectors=self.bank.capability_vectors,
+            self.corpus.task_texts[part.tasks],
+            self.bm25(1.5, 0.75, part),
+            task_vectors=self.bank.task_vectors[part.tasks],
+            capability_vectors=self.bank.capability_vectors[part.capabilities],
             top=view.top,
             duplicate_cosine=view.duplicate_cosine,
             cache=Path(self.settings.data.cache) / "retrieval",
-            key=f"{self.fingerprint}/{self.encoder.fingerprint}/{self.corpus.n_tasks}",
+            key=f"{self.fingerprint}/{self.encoder.fingerprint}/{self.corpus.n_tasks}{name}",
         )
 
-    def bm25(self, k1: float, b: float) -> Bm25:
-        """BM25 over the capability texts of the whole library."""
-        if (k1, b) not in self._bm25:
-            self._bm25[k1, b] = Bm25(self.corpus.capability_texts, k1=k1, b=b)
-        return self._bm25[k1, b]
+    def bm25(self, k1: float, b: float, part: Part) -> Bm25:
+        """BM25 over the capability texts of one dataset's whole library."""
+        key = (k1, b, part.name)
+        if key not in self._bm25:
+            self._bm25[key] = Bm25(self.corpus.capability_texts[part.capabilities], k1=k1, b=b)
+        return self._bm25[key]
 
     def pool(self, settings: Settings) -> Pool:
         """The hard pool; one for the library universe, one for the judged capabilities."""
@@ -181,12 +187,18 @@ class Workspace:
         """
         start = time.monotonic()
         protocol = settings.protocol
-        folds: FoldTable = resolve(protocol.target)(
+        folds = fold_table(
+            resolve(protocol.target)(self.corpus, **protocol.params),
             self.corpus,
             self.labels,
-            purge=protocol.purge,
-            near_cosine=protocol.near_cosine,
+            rules=SourceRules(
+                purge=protocol.purge,
+                near_cosine=protocol.near_cosine,
+                dedup=protocol.dedup,
+                max_tasks=protocol.max_source_tasks,
+            ),
             task_vectors=self.bank.task_vectors,
+            capability_vectors=self.bank.capability_vectors,
         )
         limit = settings.debug.max_targets
         if limit is not None and limit < len(folds.targets):
@@ -204,7 +216,7 @@ class Workspace:
             "views universe=%s miner=%s purge=%s in %.1f s",
             settings.view.universe,
             settings.view.miner,
-            protocol.purge,
+            protocol.cut,
             time.monotonic() - start,
         )
         return Variant(settings=settings, folds=folds, fold=fold, manifests=manifests, suspects=suspects)

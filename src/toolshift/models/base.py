@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from toolshift.models.features import FeatureBank, Pairs
 from toolshift.views.corpus import Rows
@@ -22,12 +23,15 @@ Scores = NDArray[np.float64]
 class Source:
     """Everything a model may learn from for one target: the fold of its source tasks and the lists built from it.
 
-    contexts: names of the source contexts. context_of: (n,) context row of every task of the corpus, -1 outside.
+    held_out: names of the contexts that no fit may see. contexts: names of the source contexts. context_names: names
+    of all contexts of the protocol. context_of: (n,) row of ``context_names`` of every task of the corpus, -1 outside.
     """
 
     target: str
     fold: Fold
+    held_out: tuple[str, ...]
     contexts: tuple[str, ...]
+    context_names: tuple[str, ...]
     context_of: NDArray[np.int64]
     build: Callable[[Fold], Mapping[str, Manifest]]
 
@@ -41,24 +45,32 @@ class Source:
         """Task rows of the sources."""
         return self.fold.labels.rows
 
+    @cached_property
+    def gold_by_context(self) -> NDArray[np.int64]:
+        """(g, m) source tasks per context for which a capability is gold."""
+        rows = self.tasks[self.context_of[self.tasks] >= 0]
+        shape = (len(self.context_names), self.fold.corpus.n_tasks)
+        member = sparse.csr_matrix((np.ones(rows.size, np.int64), (self.context_of[rows], rows)), shape=shape)
+        return sparse.csr_matrix(member @ self.fold.labels.gold.astype(np.int64)).toarray()
+
     def without(self, contexts: Sequence[str]) -> Source:
         """The sources without some contexts: their records are gone from everything that is built or counted."""
         kept = tuple(c for c in self.contexts if c not in set(contexts))
-        codes = [i for i, name in enumerate(self.fold.corpus.domains) if name in set(contexts)]
+        codes = [i for i, name in enumerate(self.context_names) if name in set(contexts)]
         rows = self.tasks[~np.isin(self.context_of[self.tasks], codes)]
         context_of = np.full_like(self.context_of, -1)
         context_of[rows] = self.context_of[rows]
         fold = self.fold.narrowed(self.fold.labels.only(rows))
-        return Source(target=self.target, fold=fold, contexts=kept, context_of=context_of, build=self.build)
+        return replace(self, fold=fold, contexts=kept, context_of=context_of)
 
     def validation(self, contexts: Sequence[str]) -> Source:
         """The lists of some contexts, taken from the lists of all sources: what a fit without them is valued on."""
-        codes = [i for i, name in enumerate(self.fold.corpus.domains) if name in set(contexts)]
+        codes = [i for i, name in enumerate(self.context_names) if name in set(contexts)]
         inside = np.isin(self.context_of, codes)
         rows = self.tasks[inside[self.tasks]]
         context_of = np.where(inside, self.context_of, -1)
-        return Source(
-            target=self.target,
+        return replace(
+            self,
             fold=self.fold.narrowed(self.fold.labels.only(rows)),
             contexts=tuple(c for c in self.contexts if c in set(contexts)),
             context_of=context_of,

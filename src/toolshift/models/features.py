@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,23 @@ from toolshift.data.records import COARSE_TYPES
 from toolshift.text.cache import EmbeddingCache
 from toolshift.text.lexical import Bm25
 from toolshift.text.spans import detected_types, identifier_words, spans
-from toolshift.views.corpus import Corpus, Rows
+from toolshift.views.corpus import Corpus, Part, Rows
 from toolshift.views.roles import contains, packed_rows
 
 Values = NDArray[np.float64]
+Space = Literal["raw", "aligned"]
+SPACES: tuple[str, ...] = get_args(Space)
+"""``aligned``: coordinates of tact.md section 6, standardised per dataset without labels."""
 LIBRARY_RANKINGS = ("semantic_cosine", "bm25")
 """Rankings of the whole library that `FeatureBank.library_rank` knows."""
 _CHUNK_TASKS = 256
 _CHUNK_PAIRS = 65_536
+
+
+class UnknownSpace(ValueError):
+    """A model was configured with coordinates that do not exist."""
+
+    user_facing = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +75,18 @@ class FeatureBank:
     """Lazy features of one corpus under one encoder. At most ``max_pairs`` pairs of vectors are gathered at once.
 
     task_vectors: (n, d), capability_vectors: (m, d) unit rows. ``cache`` yields vectors of further texts.
+    ``bm25_index(k1, b, part)`` is the index of one dataset's library.
     """
 
     corpus: Corpus
     cache: EmbeddingCache
     task_vectors: NDArray[np.float32]
     capability_vectors: NDArray[np.float32]
-    bm25_index: Callable[[float, float], Bm25]
+    bm25_index: Callable[[float, float, Part], Bm25]
     max_pairs: int = _CHUNK_PAIRS
     _memo: dict[tuple[object, ...], PairCache] = field(default_factory=dict, repr=False)
     _tables: dict[Callable[[Corpus], Values], Values] = field(default_factory=dict, repr=False)
+    _aligned: tuple[NDArray[np.float32], NDArray[np.float32]] | None = field(default=None, repr=False)
 
     def per_capability(self, compute: Callable[[Corpus], Values]) -> Values:
         """A label-free table over the m capabilities, computed once per corpus."""
@@ -82,17 +94,36 @@ class FeatureBank:
             self._tables[compute] = compute(self.corpus)
         return self._tables[compute]
 
-    def cosine(self, pairs: Pairs) -> Values:
+    def vectors(self, space: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """((n, d), (m, d)) unit rows of tasks and capabilities, ``raw`` or ``aligned``.
+
+        Raises:
+            UnknownSpace: for another space.
+        """
+        if space == "raw":
+            return self.task_vectors, self.capability_vectors
+        known_space(space, model="vectors")
+        if self._aligned is None:
+            parts = self.corpus.parts
+            self._aligned = (
+                aligned(self.task_vectors, [part.tasks for part in parts]),
+                aligned(self.capability_vectors, [part.capabilities for part in parts]),
+            )
+        return self._aligned
+
+    def cosine(self, pairs: Pairs, *, space: str = "raw") -> Values:
         """(p,) cosine of the public task and capability texts."""
-        return self._cached(("cosine",), self._cosine)(pairs)
+        return self._cached(("cosine", space), lambda p: self._cosine(p, space=space))(pairs)
 
     def bm25(self, pairs: Pairs, *, k1: float, b: float) -> Values:
-        """(p,) BM25 of the capability text for the task text, whole-library statistics."""
+        """(p,) BM25 of the capability text for the task text, statistics of the dataset's whole library; 0 for a
+        capability of another dataset."""
         return self._cached(("bm25", k1, b), lambda p: self._bm25(p, k1=k1, b=b))(pairs)
 
     def library_rank(self, pairs: Pairs, *, by: str) -> Values:
-        """(p,) one-based rank of the capability among the whole library for the task, by ``semantic_cosine`` or
-        ``bm25``; equal scores share the best rank; infinity where BM25 does not retrieve it (no common word)."""
+        """(p,) one-based rank of the capability among its dataset's library for the task, by ``semantic_cosine`` or
+        ``bm25``; equal scores share the best rank; infinity where BM25 does not retrieve it (no common word) and for a
+        capability of another dataset."""
         return self._cached(("rank", by), lambda p: self._library_rank(p, by=by))(pairs)
 
     def schema_match(self, pairs: Pairs, *, pool: int, operation: bool) -> Values:
@@ -110,20 +141,33 @@ class FeatureBank:
             self._memo[key] = PairCache(compute, n_capabilities=self.corpus.n_capabilities)
         return self._memo[key]
 
-    def _cosine(self, pairs: Pairs) -> Values:
+    def _cosine(self, pairs: Pairs, *, space: str) -> Values:
+        tasks, capabilities = self.vectors(space)
         step = max(min(self.max_pairs, _CHUNK_PAIRS), 1)
         result = np.empty(len(pairs), np.float64)
         for start in range(0, len(pairs), step):
             part = pairs.take(slice(start, start + step))
-            left, right = self.task_vectors[part.task], self.capability_vectors[part.capability]
+            left, right = tasks[part.task], capabilities[part.capability]
             result[start : start + step] = np.einsum("pd,pd->p", left, right, dtype=np.float64)
         return result
 
+    def _own(self, pairs: Pairs) -> Iterator[tuple[Part, NDArray[np.int64]]]:
+        """Per dataset the positions of the pairs whose task and capability both belong to it."""
+        part_of = self.corpus.task_part[pairs.task]
+        same = part_of == self.corpus.capability_part[pairs.capability]
+        for number, part in enumerate(self.corpus.parts):
+            at = np.flatnonzero(same & (part_of == number))
+            if at.size:
+                yield part, at
+
     def _bm25(self, pairs: Pairs, *, k1: float, b: float) -> Values:
-        tasks, local = np.unique(pairs.task, return_inverse=True)
-        queries = [self.corpus.task_texts[t] for t in tasks]
-        scores = self.bm25_index(k1, b).pairs(queries, query_index=local, doc_index=pairs.capability)
-        return np.asarray(scores, np.float64)
+        result = np.zeros(len(pairs), np.float64)
+        for part, at in self._own(pairs):
+            tasks, local = np.unique(pairs.task[at], return_inverse=True)
+            queries = [self.corpus.task_texts[t] for t in tasks]
+            columns = pairs.capability[at] - part.capabilities.start
+            result[at] = self.bm25_index(k1, b, part).pairs(queries, query_index=local, doc_index=columns)
+        return result
 
     def _best_endpoint_cosine(self, pairs: Pairs) -> Values:
         corpus, result = self.corpus, self.cosine(pairs)
@@ -142,26 +186,36 @@ class FeatureBank:
 
     def _library_rank(self, pairs: Pairs, *, by: str) -> Values:
         score = {"semantic_cosine": self._dense_scores, "bm25": self._lexical_scores}[by]
+        result = np.full(len(pairs), np.inf)
+        for part, at in self._own(pairs):
+            result[at] = self._part_rank(pairs.take(at), part, score=score, positive=by == "bm25")
+        return result
+
+    def _part_rank(
+        self, pairs: Pairs, part: Part, *, score: Callable[[Rows, Part], NDArray[np.float32]], positive: bool
+    ) -> Values:
+        """(p,) ranks inside one dataset; infinity for a score of at most 0 where only ``positive`` ones count."""
         result = np.empty(len(pairs), np.float64)
         for tasks, where in task_chunks(pairs.task):
-            table = score(tasks)
+            table = score(tasks, part)
             local = np.searchsorted(tasks, pairs.task[where])
-            own = table[local, pairs.capability[where]]
+            own = table[local, pairs.capability[where] - part.capabilities.start]
             ascending = np.sort(table, axis=1)
             width = table.shape[1]
             for i in range(tasks.size):
                 mine = local == i
                 above = width - np.searchsorted(ascending[i], own[mine], side="right")
                 result[where][mine] = above + 1.0
-            if by == "bm25":
+            if positive:
                 result[where][own <= 0] = np.inf
         return result
 
-    def _dense_scores(self, tasks: Rows) -> NDArray[np.float32]:
-        return on_grid(exact_cosines(self.task_vectors[tasks], np.asarray(self.capability_vectors)))
+    def _dense_scores(self, tasks: Rows, part: Part) -> NDArray[np.float32]:
+        library = np.asarray(self.capability_vectors[part.capabilities])
+        return on_grid(exact_cosines(self.task_vectors[tasks], library))
 
-    def _lexical_scores(self, tasks: Rows) -> NDArray[np.float32]:
-        index = self.bm25_index(1.5, 0.75)
+    def _lexical_scores(self, tasks: Rows, part: Part) -> NDArray[np.float32]:
+        index = self.bm25_index(1.5, 0.75, part)
         return np.asarray(index.score_matrix([self.corpus.task_texts[t] for t in tasks]))
 
 
@@ -285,6 +339,29 @@ class _Endpoints:
         similarity = np.maximum(exact_cosines(vectors, self.names), 0.0)
         starts = np.concatenate([[0], np.cumsum([len(g) for g in groups])[:-1]])
         return np.maximum.reduceat(similarity, starts, axis=0)
+
+
+def known_space(space: str, *, model: str) -> None:
+    """Check a model's parameter.
+
+    Raises:
+        UnknownSpace: for a space that is not in ``SPACES``.
+    """
+    if space not in SPACES:
+        raise UnknownSpace(f"{model}: space={space!r}; expected one of {', '.join(SPACES)}")
+
+
+def aligned(vectors: NDArray[np.float32], groups: Sequence[slice], *, floor: float = 1e-6) -> NDArray[np.float32]:
+    """Unit rows of (x - mean) / (std + floor), mean and deviation per coordinate over each group of rows (tact.md
+    section 6 [G, R]). vectors: (n, d); no label is read."""
+    result = np.empty(vectors.shape, np.float32)
+    for rows in groups:
+        x = np.asarray(vectors[rows], np.float64)
+        if not len(x):
+            continue
+        x = (x - x.mean(axis=0)) / (x.std(axis=0) + floor)
+        result[rows] = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    return result
 
 
 def on_grid(cosines: NDArray[np.float32]) -> NDArray[np.float32]:

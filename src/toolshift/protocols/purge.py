@@ -17,9 +17,12 @@ def shares_gold(labels: Labels, *, target: Rows) -> Mask:
     """(n,) tasks that have a gold capability in common with a target task."""
     held_out = np.zeros(labels.gold.indptr.size - 1, np.int32)
     held_out[target] = 1
-    gold = labels.gold.astype(np.int32)
-    wanted = np.asarray(held_out @ gold) > 0
-    return np.asarray(gold @ wanted.astype(np.int32)) > 0
+    return shares(labels, np.asarray(held_out @ labels.gold.astype(np.int32)) > 0)
+
+
+def shares(labels: Labels, capabilities: Mask) -> Mask:
+    """(n,) tasks that have a gold capability among the marked ones, (m,)."""
+    return np.asarray(labels.gold.astype(np.int32) @ capabilities.astype(np.int32)) > 0
 
 
 def near_query(

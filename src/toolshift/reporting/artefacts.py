@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from toolshift.reporting.markdown import frame_to_markdown
-from toolshift.reporting.tidy import ARTEFACT, to_csv
+from toolshift.reporting.tidy import ARTEFACT, to_csv, with_note
 from toolshift.runs.files import write_text
 from toolshift.settings.schema import TableSettings
 
@@ -67,9 +67,7 @@ def mark_artefacts(tidy: pd.DataFrame, *, table: TableSettings) -> pd.DataFrame:
     marked = control_rows(tidy, table=table)
     keys = set(marked.loc[marked["verdict"] == ARTEFACT, [*VARIANT, "view"]].itertuples(index=False, name=None))
     hit = [row in keys for row in tidy[[*VARIANT, "view"]].itertuples(index=False, name=None)]
-    note = tidy["note"].fillna("").astype(str)
-    joined = note.where(~np.array(hit), (note + "; " + ARTEFACT).str.removeprefix("; "))
-    return tidy.assign(note=joined)
+    return with_note(tidy, np.array(hit, bool), ARTEFACT)
 
 
 def write_artefacts(statistics: pd.DataFrame, controls: pd.DataFrame, *, data: str, folder: Path) -> list[Path]:
@@ -116,7 +114,7 @@ def _page(statistics: pd.DataFrame, controls: pd.DataFrame, *, data: str) -> Ite
                 if len(rows):
                     yield f"### {title}, purge {purge}" if section in _PURGED else f"### {title}"
                     yield frame_to_markdown(_wide(rows))
-    yield "## Sources left by each purge, and how unseen the targets are"
+    yield "## Sources left by each purge, how unseen the targets are, and what datasets share"
     folds = _where(statistics, view="")
     columns = ["purge", "section", "subject", "statistic"]
     repeated = folds.duplicated(columns).to_numpy()
@@ -134,11 +132,12 @@ _SECTIONS = {
     "miners": "Who proposed the hard negatives",
     "duplicates": "Suspected false negatives",
     "shortcuts": f"Macro {MEASURE} of rankings that never read the task (n tasks in brackets)",
+    "shortcuts by target": f"The same for each target alone: {MEASURE} (n tasks in brackets)",
 }
 
 
 # Sections that read source records, which a purge takes away; the others are the same under every purge.
-_PURGED = ("roles", "shortcuts")
+_PURGED = ("roles", "shortcuts", "shortcuts by target")
 
 
 def _wide(rows: pd.DataFrame) -> pd.DataFrame:

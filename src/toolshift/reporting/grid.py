@@ -7,12 +7,15 @@ Markdown and the LaTeX file cannot disagree.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from toolshift.evaluation.activity import INACTIVE_BELOW
 from toolshift.evaluation.aggregate import CONDITIONAL, TableSpec
 from toolshift.reporting.tidy import Block, Cell, Column
 
+_UNFINISHED, _INACTIVE = "†", "‡"
 WHOLE = "all"
 """The slice of whole lists; other slices print their main table alone."""
 
@@ -52,7 +55,7 @@ def main_grid(block: Block, *, spec: TableSpec, style: Style) -> Grid:
         headers.append((view, measure))
         if (view, measure) in papers:
             headers.append((view, f"{measure} (paper)"))
-    rows = [_model_row(model, block.columns, cells=cells, papers=papers, style=style) for model in block.models]
+    rows = [_model_row(model, block, cells=cells, papers=papers, style=style) for model in block.models]
     rows.append(_gain_row(block, spec=spec, cells=cells, papers=papers, style=style))
     return Grid(
         headers=tuple((style.escape(a), style.escape(b)) for a, b in headers),
@@ -97,7 +100,7 @@ def averages_grid(block: Block, *, spec: TableSpec, style: Style) -> Grid:
             str(row.n_tasks),
             style.escape(f"{100 * row.tied_share:.1f}%"),
         )
-        for row in block.rows
+        for row in block.run
     )
     caption = (
         "The same entries averaged otherwise. macro: equal mean over targets; over tasks: every task counts once. "
@@ -112,8 +115,25 @@ def missing_notes(spec: TableSpec) -> list[str]:
 
 
 def hole_notes(block: Block) -> list[str]:
-    """A sentence for each (model, view) of the table without a run."""
-    return [f"Hole: {model} has no run in view {view}." for model, view in block.holes()]
+    """A sentence for each (model, view) of the table without a run, or one for a model without any."""
+    holes, n_views = block.holes(), len(block.views)
+    count = Counter(model for model, _ in holes)
+    notes = (
+        f"Hole: {model} has no run." if count[model] == n_views else f"Hole: {model} has no run in view {view}."
+        for model, view in holes
+    )
+    return list(dict.fromkeys(notes))
+
+
+def mark_notes(block: Block) -> list[str]:
+    """What the marks behind row names mean, a sentence for each marked row."""
+    unfinished = [f"{_UNFINISHED} {model}: {note}." for model, note in block.not_converged.items()]
+    below = f"{100 * INACTIVE_BELOW:g}%"
+    return unfinished + [
+        f"{_INACTIVE} {model}: inactive in view {', '.join(views)} (less than {below} of the lists have another order "
+        "than the reference gives them)."
+        for model, views in block.inactive.items()
+    ]
 
 
 def gain_notes(block: Block) -> list[str]:
@@ -126,10 +146,11 @@ def gain_notes(block: Block) -> list[str]:
 
 
 def _model_row(
-    model: str, columns: list[Column], *, cells: dict[tuple[str, Column], Cell], papers: set[Column], style: Style
+    model: str, block: Block, *, cells: dict[tuple[str, Column], Cell], papers: set[Column], style: Style
 ) -> tuple[str, ...]:
-    row = [style.escape(model)]
-    for column in columns:
+    marks = _UNFINISHED * (model in block.not_converged) + _INACTIVE * (model in block.inactive)
+    row = [style.escape(f"{model} {marks}".rstrip())]
+    for column in block.columns:
         cell = cells.get((model, column))
         row.append(style.hole if cell is None else _entry(cell, style))
         if column in papers:
@@ -138,6 +159,8 @@ def _model_row(
 
 
 def _entry(cell: Cell, style: Style) -> str:
+    if math.isnan(cell.mean):
+        return style.hole
     text = f"{cell.mean:.3f}"
     if not math.isnan(cell.std):
         text += f" {style.plus_minus} {cell.std:.3f}"
@@ -164,7 +187,7 @@ def _gain_entry(
     found = block.gain(column)
     if found is not None:
         return f"{_signed(found.gain_pp, style)} {_interval(found.ci_low_pp, found.ci_high_pp, style)}"
-    scores = {model: cell.mean for (model, at), cell in cells.items() if at == column}
+    scores = {model: cell.mean for (model, at), cell in cells.items() if at == column and not math.isnan(cell.mean)}
     champion = spec.champion or max(scores, key=lambda model: scores[model])
     others = [score for model, score in scores.items() if model != champion]
     if champion not in scores or not others:
@@ -187,13 +210,14 @@ def _main_caption(block: Block, spec: TableSpec) -> str:
     texts = f" {spec.texts}." if spec.texts else ""
     views = ", ".join(block.artefact_views)
     artefact = f" Marked artefact (the candidate alone gives positives away; no verdict): {views}." if views else ""
+    remarks = "".join(f" {remark}" for remark in spec.remarks)
     return (
         f"Data: {data}.{texts} Protocol: {block.key.protocol}; selection rule: {spec.selection}. Candidate lists: "
         f"universe {block.key.universe}, miner {block.key.miner}; purge {block.key.purge}; slice {block.key.slice}. "
         f"Targets/tasks per view: {sizes}. Seeds: {seeds}. Ties: {spec.ties}. Entries: equal mean over targets of the "
         "task mean; ± is the sample standard deviation (ddof 1) of the macro score over seeds, absent with one seed. "
         f"Best bold, second underlined. Last row: gain over the strongest other row in percentage points{interval}."
-        f"{artefact}"
+        f"{artefact}{remarks}"
     )
 
 

@@ -26,6 +26,8 @@ _SPECIAL = {
     ">": r"\textgreater{}",
     "±": r"$\pm$",
     "–": "--",
+    "†": r"\dag{}",
+    "‡": r"\ddag{}",
 }
 _HEAD = "% Packages: booktabs, multirow.\n"
 
@@ -50,10 +52,10 @@ def to_latex(blocks: Sequence[Block], *, spec: TableSpec) -> str:
     parts = [_HEAD, *(f"% {note}" for note in grid.missing_notes(spec))]
     for number, block in enumerate(blocks, start=1):
         label = f"tab:{spec.name}-{number}"
-        holes = grid.hole_notes(block)
+        holes, marks = grid.hole_notes(block), grid.mark_notes(block)
         notes = "".join(f"% {note}\n" for note in (grid.title(block), *holes, *grid.gain_notes(block)))
         main = grid.main_grid(block, spec=spec, style=STYLE)
-        parts.append(notes + _table(main, label=label, notes=holes, last_row_apart=True))
+        parts.append(notes + _table(main, label=label, notes=[*holes, *marks], last_row_apart=True))
         if block.key.slice != WHOLE:
             continue
         tests = grid.test_grid(block, spec=spec, style=STYLE)

@@ -37,7 +37,7 @@ def to_markdown(blocks: Sequence[Block], *, spec: TableSpec) -> str:
         parts.append("\n".join(f"- {escape(note)}" for note in grid.missing_notes(spec)))
     for block in blocks:
         parts += [f"## {escape(grid.title(block))}", _table(grid.main_grid(block, spec=spec, style=STYLE))]
-        found = [*grid.hole_notes(block), *grid.gain_notes(block)]
+        found = [*grid.mark_notes(block), *grid.hole_notes(block), *grid.gain_notes(block)]
         if found:
             parts.append("\n".join(f"- {escape(note)}" for note in found))
         if block.key.slice != WHOLE:

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from toolshift.evaluation.aggregate import BLOCK, CONDITIONAL, GAIN_COLUMNS, TIDY_COLUMNS
+from toolshift.settings.schema import PaperSettings
 
 Place = Literal["best", "second", ""]
 Column = tuple[str, str]
 
-_PAPER_KEYS = (*BLOCK, "view", "model", "measure")
 ARTEFACT = "artefact"
 """Note of a row on a view that gives no verdict, see `reporting.artefacts`."""
+INACTIVE = "inactive"
+"""Note of a row that leaves the reference's order alone, see `evaluation.activity`."""
+NOT_CONVERGED = "not converged"
+"""How the note of a row with unfinished fits begins; ``(k of n fits)`` follows."""
+NO_RUN = "no run"
+"""Note of a row that a paper prints and that has no run here."""
 _TEXT_COLUMNS = ("table", *BLOCK, "view", "model", "measure", "reference", "data", "note")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the tidy table; missing numbers are NaN."""
+    """One line of the tidy table; missing numbers are NaN. A row that only a paper has counts 0 tasks."""
 
     table: str
     protocol: str
@@ -58,6 +66,11 @@ class Row:
         """(view, measure)."""
         return self.view, self.measure
 
+    @property
+    def notes(self) -> list[str]:
+        """The single remarks of the note."""
+        return self.note.split("; ") if self.note else []
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
@@ -84,7 +97,8 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One number of a table. ``std`` is NaN for one seed, ``paper`` where the paper gives no value."""
+    """One number of a table. ``mean`` is NaN for a row without a run, ``std`` for one seed, ``paper`` where the paper
+    gives no value."""
 
     mean: float
     std: float
@@ -127,10 +141,30 @@ class Block:
     @property
     def artefact_views(self) -> list[str]:
         """Views whose positives the candidate alone gives away, in table order."""
-        return list(dict.fromkeys(row.view for row in self.rows if ARTEFACT in row.note.split("; ")))
+        return list(dict.fromkeys(row.view for row in self.rows if ARTEFACT in row.notes))
+
+    @property
+    def not_converged(self) -> dict[str, str]:
+        """Models with unfinished fits, in table order, and how many these are."""
+        found = ((row.model, note) for row in self.rows for note in row.notes if note.startswith(NOT_CONVERGED))
+        return dict(found)
+
+    @property
+    def inactive(self) -> dict[str, list[str]]:
+        """Models that leave the reference's order alone, in table order, and the views in which they do."""
+        found: dict[str, dict[str, None]] = {}
+        for row in self.rows:
+            if INACTIVE in row.notes:
+                found.setdefault(row.model, {})[row.view] = None
+        return {model: list(views) for model, views in found.items()}
+
+    @property
+    def run(self) -> list[Row]:
+        """The rows that have a run."""
+        return [row for row in self.rows if row.n_tasks > 0]
 
     def cells(self) -> dict[tuple[str, Column], Cell]:
-        """Cell of each (model, column) that was run."""
+        """Cell of each (model, column) that was run, or that a paper gives a value for."""
         out: dict[tuple[str, Column], Cell] = {}
         for column in self.columns:
             rows = [row for row in self.rows if row.column == column]
@@ -140,7 +174,7 @@ class Block:
 
     def holes(self) -> list[tuple[str, str]]:
         """(model, view) without a run, in table order."""
-        present = {(row.model, row.view) for row in self.rows}
+        present = {(row.model, row.view) for row in self.run}
         return [(model, view) for model in self.models for view in self.views if (model, view) not in present]
 
     def papers(self) -> set[Column]:
@@ -149,12 +183,15 @@ class Block:
 
     def size(self, view: str) -> tuple[int, int]:
         """Scored targets and tasks of a view."""
-        row = next(row for row in self.rows if row.view == view)
+        row = next(row for row in self.run if row.view == view)
         return row.n_targets, row.n_tasks
 
     def seeds(self) -> dict[str, int]:
-        """Seeds of each model."""
-        return {model: max(row.n_seeds for row in self.rows if row.model == model) for model in self.models}
+        """Seeds of each model that has a run."""
+        found: dict[str, int] = {}
+        for row in self.run:
+            found[row.model] = max(row.n_seeds, found.get(row.model, 0))
+        return found
 
     def gain(self, column: Column) -> Gain | None:
         """The gain of a column, if one was made."""
@@ -172,25 +209,66 @@ def blocks(tidy: pd.DataFrame, *, gains: pd.DataFrame) -> list[Block]:
     return [Block(rows=tuple(group), gains=tuple(found.get(key, ()))) for key, group in rows.items()]
 
 
-def with_paper(tidy: pd.DataFrame, paper: pd.DataFrame | None) -> pd.DataFrame:
-    """Put the papers' values into the ``paper`` column.
+def with_note(frame: pd.DataFrame, hit: NDArray[np.bool_], note: str) -> pd.DataFrame:
+    """The frame with ``note`` added, after "; ", to the notes of the rows (n,) in ``hit``."""
+    before = frame["note"].fillna("").astype(str)
+    return frame.assign(note=before.where(~hit, (before + "; " + note).str.removeprefix("; ")))
 
-    ``paper`` has a column ``paper`` and any of protocol, universe, miner, purge, slice, view, model, measure; a key
-    that it lacks matches every value. Nothing else of the table changes, and no row is added.
 
-    Raises:
-        ValueError: if ``paper`` lacks its value column or a key, or gives two values for one row.
+def paper_remark(paper: PaperSettings, *, data: str) -> str:
+    """What a caption says about the papers' values; empty for a table that no paper has."""
+    if not paper.values:
+        return ""
+    if data != "real":
+        return "No paper column: the data is a generated sample."
+    sources = ", ".join(dict.fromkeys(f"{value.source} ({value.status})" for value in paper.values))
+    return (
+        f"paper: {sources}, beside universe {paper.universe}, miner {paper.miner}, purge {paper.purge}, slice "
+        f"{paper.slice} alone, the closest settings."
+    )
+
+
+def with_paper(tidy: pd.DataFrame, paper: PaperSettings) -> pd.DataFrame:
+    """Put the papers' values into the ``paper`` column of the block that they are printed beside.
+
+    A value whose row has no run is added at the end of the block as a row without numbers (0 targets, 0 tasks, note
+    ``no run``), so that it is printed as a hole. A value for a view or measure that the table lacks is left out. A
+    table of the generated sample is returned as it is.
     """
-    if paper is None or paper.empty:
+    block = np.array(tidy["data"] == "real", bool)
+    for key in ("universe", "miner", "purge", "slice"):
+        block &= (tidy[key] == getattr(paper, key)).to_numpy(bool)
+    if not block.any():
         return tidy
-    keys = [key for key in _PAPER_KEYS if key in paper.columns]
-    if "paper" not in paper.columns or not keys:
-        raise ValueError(f"paper values need a column 'paper' and some of {list(_PAPER_KEYS)}: {list(paper.columns)}")
-    repeated = paper.duplicated(keys, keep=False)
-    if repeated.any():
-        raise ValueError(f"paper values repeat: {paper.loc[repeated, keys].iloc[0].to_dict()}")
-    merged = tidy.drop(columns="paper").merge(paper[[*keys, "paper"]], on=keys, how="left", validate="many_to_one")
-    return merged.loc[:, list(tidy.columns)]
+    values = {(v.view, v.model, v.measure): v.value for v in paper.values}
+    cells = [tuple(row) for row in tidy.loc[block, ["view", "model", "measure"]].itertuples(index=False, name=None)]
+    printed = tidy["paper"].to_numpy(float, copy=True)
+    printed[block] = [values.get(cell, float("nan")) for cell in cells]
+    table = tidy.assign(paper=printed)
+    holes = _paper_holes(table.loc[block, :], values)
+    last = int(np.flatnonzero(block)[-1]) + 1
+    return pd.concat([table.iloc[:last], holes, table.iloc[last:]], ignore_index=True) if len(holes) else table
+
+
+def _paper_holes(block: pd.DataFrame, values: Mapping[tuple[str, str, str], float]) -> pd.DataFrame:
+    """A row for each value whose (view, measure) the block has and whose row it lacks."""
+    columns = block.drop_duplicates(["view", "measure"]).set_index(["view", "measure"], drop=False)
+    present = set(block[["view", "model"]].itertuples(index=False, name=None))
+    wanted = [
+        (view, model, measure)
+        for view, model, measure in values
+        if (view, measure) in columns.index and (view, model) not in present
+    ]
+    # The rows of a model stand together, models in the order in which they are first named.
+    order = list(dict.fromkeys(model for _, model, _ in wanted))
+    wanted.sort(key=lambda cell: order.index(cell[1]))
+    holes = columns.loc[[(view, measure) for view, _, measure in wanted]].reset_index(drop=True)
+    counts = ("n_seeds", "n_targets", "n_tasks")
+    empty = [c for c in TIDY_COLUMNS if c not in (*_TEXT_COLUMNS, *counts)]
+    numbers = {**dict.fromkeys(empty, float("nan")), **dict.fromkeys(counts, 0)}
+    numbers["paper"] = [values[cell] for cell in wanted]
+    named = holes.assign(**numbers, model=[model for _, model, _ in wanted], note=NO_RUN)
+    return named.astype(block.dtypes.to_dict())
 
 
 def to_csv(tidy: pd.DataFrame) -> str:
@@ -215,8 +293,8 @@ def read_tidy(path: Path) -> pd.DataFrame:
 
 
 def _places(means: Sequence[float]) -> list[Place]:
-    """Best and second of a column; equal values (to 1e-9) share a place."""
+    """Best and second of a column; equal values (to 1e-9) share a place, missing ones have none."""
     values = [round(mean, 9) for mean in means]
-    ranked = sorted(set(values), reverse=True)
+    ranked = sorted({v for v in values if not math.isnan(v)}, reverse=True)
     names: dict[float, Place] = dict(zip(ranked, ("best", "second"), strict=False))
     return [names.get(v, "") for v in values]

@@ -9,7 +9,7 @@ import pandas as pd
 from toolshift.evaluation.aggregate import GAIN_COLUMNS, TIDY_COLUMNS, TableSpec
 from toolshift.reporting.latex import to_latex
 from toolshift.reporting.markdown import to_markdown
-from toolshift.reporting.tidy import blocks, to_csv, with_paper
+from toolshift.reporting.tidy import blocks, to_csv
 from toolshift.runs.files import write_text
 
 
@@ -18,16 +18,15 @@ def write_table(
     *,
     spec: TableSpec,
     folder: Path,
-    paper: pd.DataFrame | None = None,
     gains: pd.DataFrame | None = None,
 ) -> list[Path]:
     """Write ``<name>.csv`` (full precision), ``.md`` and ``.tex``, and ``<name>_gain.csv`` where gains are given.
 
     Args:
-        tidy: as `evaluation.aggregate.summarise` gives it.
+        tidy: as `evaluation.aggregate.summarise` gives it, with the papers' values where there are some
+            (`reporting.tidy.with_paper`).
         spec: the specification it was made with; captions state it.
         folder: created if absent. Each file is replaced as a whole.
-        paper: the papers' values, see `reporting.tidy.with_paper`.
         gains: as `evaluation.aggregate.gain_over_strongest` gives them; without them the last row has no interval.
 
     Returns the paths written. Equal input gives equal bytes.
@@ -36,11 +35,10 @@ def write_table(
         ValueError: if ``tidy`` is empty, lacks a column or was made for other data than ``spec`` says.
     """
     _check(tidy, spec)
-    table = with_paper(tidy, paper)
     found = pd.DataFrame(columns=list(GAIN_COLUMNS)) if gains is None else gains
-    drawn = blocks(table, gains=found)
+    drawn = blocks(tidy, gains=found)
     paths = [
-        write_text(folder / f"{spec.name}.csv", to_csv(table)),
+        write_text(folder / f"{spec.name}.csv", to_csv(tidy)),
         write_text(folder / f"{spec.name}.md", to_markdown(drawn, spec=spec)),
         write_text(folder / f"{spec.name}.tex", to_latex(drawn, spec=spec)),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,6 +67,16 @@ def write_binary(path: Path, save: Callable[[IO[bytes]], None]) -> Path:
         stream.flush()
         os.fsync(stream.fileno())
     return path
+
+
+def folder_name(name: str) -> str:
+    """A name as one folder: path separators, control characters and ``%`` are percent-encoded, and so is a leading dot.
+
+    >>> folder_name("Image/Video"), folder_name("Video_Images"), folder_name(".")
+    ('Image%2FVideo', 'Video_Images', '%2E')
+    """
+    encoded = re.sub(r'[%/\\:*?"<>|\x00-\x1f]', lambda found: f"%{ord(found[0]):02X}", name)
+    return f"%2E{encoded[1:]}" if encoded.startswith(".") else encoded
 
 
 def sha256_file(path: Path) -> str:

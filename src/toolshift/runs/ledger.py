@@ -5,16 +5,16 @@ A run is one model under one variant. Running the same command again skips what 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from toolshift.runs.files import read_json, stable_hash, write_json, write_text
+from toolshift.runs.locks import exclusive
 
 State = Literal["missing", "running", "done", "failed"]
 HASH_LENGTH = 16
@@ -77,17 +77,16 @@ class RunFolder:
         self._set("failed", exception=f"{type(error).__name__}: {error}", traceback=trace)
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the folder for this process.
+    def lock(self, *, wait: bool = False) -> Iterator[None]:
+        """Hold the folder for this process. wait: until another live process has left it.
 
         Raises:
-            RunBusy: if another live process holds it.
+            RunBusy: if another live process holds it and ``wait`` is false.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("a+") as stream:
+        with ExitStack() as held:
             try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+                held.enter_context(exclusive(self.path / ".lock", wait=wait))
+            except BlockingIOError as error:
                 raise RunBusy(f"another process is working in {self.path}; wait for it or stop it") from error
             yield
 

@@ -70,7 +70,7 @@ def _line(experiment: str, folder: RunFolder, state: State) -> RunLine:
     )
 
 
-_VARIANT = (("view", "universe"), ("view", "miner"), ("protocol", "purge"))
+_VARIANT = (("view", "universe"), ("view", "miner"), ("protocol", "purge"), ("protocol", "dedup"))
 
 
 def _note(state: State, status: Mapping[str, Any], *, stale: bool) -> str:

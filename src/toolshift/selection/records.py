@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolshift.models.base import Scorer
-from toolshift.runs.files import read_json, sha256_file, write_binary, write_json
+from toolshift.runs.files import folder_name, read_json, sha256_file, write_binary, write_json
 
 # One key, since the order of several is not fixed in the file and equal content must give equal bytes.
 _META = "toolshift"
@@ -34,12 +34,12 @@ class Stateful(Protocol):
 
 def record_path(run: Path, target: str, seed: int) -> Path:
     """``selection/<target>/seed=<s>.json``."""
-    return run / "selection" / target / f"seed={seed}.json"
+    return run / "selection" / folder_name(target) / f"seed={seed}.json"
 
 
 def checkpoint_path(run: Path, target: str, seed: int) -> Path:
     """``checkpoints/<target>/seed=<s>.safetensors``."""
-    return run / "checkpoints" / target / f"seed={seed}.safetensors"
+    return run / "checkpoints" / folder_name(target) / f"seed={seed}.safetensors"
 
 
 def write_selection(run: Path, scorer: Scorer, *, target: str, seed: int, choice: Mapping[str, Any], data: str) -> Path:

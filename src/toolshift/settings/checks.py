@@ -11,7 +11,7 @@ from toolshift.settings.axes import NOT_AN_AXIS, expand_axes, with_value
 from toolshift.settings.convert import kind_problem
 from toolshift.settings.errors import ConfigError
 from toolshift.settings.nearest import nearest, suggestion
-from toolshift.settings.options import model_names, option_body
+from toolshift.settings.options import groups, model_names, option_body
 from toolshift.settings.schema import ModelSettings, Settings
 
 Problems = Iterator[str]
@@ -29,6 +29,7 @@ def problems(settings: Settings, *, folder: Path) -> list[str]:
         folder: ``conf/``, whose option files are the schema of the open mappings.
     """
     found = [problem for check in _CHECKS for problem in check(settings)]
+    found += _datasets(settings, folder)
     found += _option_problems(settings, folder)
     return found or _axes(settings, folder)
 
@@ -94,7 +95,19 @@ def _selection(settings: Settings) -> Problems:
 
 
 def _protocol(settings: Settings) -> Problems:
-    yield from _between("protocol.near_cosine", settings.protocol.near_cosine, low=0, high=1)
+    protocol = settings.protocol
+    yield from _between("protocol.near_cosine", protocol.near_cosine, low=0, high=1)
+    if protocol.max_source_tasks is not None:
+        yield from _at_least("protocol.max_source_tasks", protocol.max_source_tasks, 1)
+
+
+def _datasets(settings: Settings, folder: Path) -> Problems:
+    """Names behind protocol.datasets, and the preset itself."""
+    protocol, known = settings.protocol, groups(folder)["dataset"]
+    for name in protocol.dataset_names:
+        if name not in known:
+            options = sorted({*protocol.presets, *known})
+            yield f"protocol.datasets: no dataset or preset {name!r}{suggestion(name, options)}"
 
 
 def _models(settings: Settings) -> Problems:
@@ -155,6 +168,15 @@ def _runtime(settings: Settings) -> Problems:
         limit = getattr(settings.debug, key)
         if limit is not None:
             yield from _at_least(f"debug.{key}", limit, 1)
+
+
+def _tracking(settings: Settings) -> Problems:
+    tracking = settings.tracking
+    if tracking.name == "none" and tracking.mode == "online":
+        yield "tracking.mode: there is no tracker to be online; did you mean tracking=wandb tracking.mode=online?"
+    if not tracking.project:
+        yield "tracking.project: must not be empty"
+    yield from _distinct("tracking.tags", tracking.tags) if tracking.tags else ()
 
 
 def _axes(settings: Settings, folder: Path) -> list[str]:
@@ -247,4 +269,5 @@ _CHECKS: tuple[Callable[[Settings], Problems], ...] = (
     _targets,
     _evaluation,
     _runtime,
+    _tracking,
 )

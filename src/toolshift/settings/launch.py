@@ -10,8 +10,9 @@ import os
 import shlex
 import sys
 import traceback
+import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,34 +22,42 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from toolshift.runs.log import command_log
 from toolshift.settings.compose import HYDRA_VERSION_BASE, load_settings, parse_overrides, sweep_jobs, to_settings
 from toolshift.settings.errors import ConfigError, UserError, exit_code_of, is_user_facing
+from toolshift.settings.launchers import launcher_problems
 from toolshift.settings.options import conf_folder
 from toolshift.settings.schema import Settings
 
 # Exit status of a process ended by Ctrl-C, as shells report it.
 INTERRUPTED = 130
+# What joblib and submitit raise for a job whose process is gone.
+LOST_WORKER = ("TerminatedWorkerError", "BrokenProcessPool", "UncompletedJobError", "FailedJobError")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What a script's entry gets: settings, the job's overrides, the dotted keys they set, a command to repeat it."""
+    """What a script's entry gets: settings, the job's overrides, the dotted keys they set, a command to repeat it.
+
+    job: number of the job in a sweep, from 0, or None for a single command. Other jobs may run at the same time.
+    """
 
     settings: Settings
     overrides: tuple[str, ...]
     overridden_keys: tuple[str, ...]
     command: str
+    job: int | None = None
 
 
 Entry = Callable[[Launch], int]
 
 
 class JobFailed(Exception):
-    """A job of a sweep failed and has said why; tells Hydra's launcher, and carries the exit status."""
+    """A job of a sweep failed and has said why; tells Hydra's launcher, and carries the exit status and the job."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
+    def __init__(self, code: int, job: str) -> None:
+        super().__init__(code, job)
+        self.code, self.job = code, job
 
 
 def launch(entry: Entry, *, config: str) -> NoReturn:
@@ -67,10 +76,12 @@ def launch(entry: Entry, *, config: str) -> NoReturn:
         folder = conf_folder()
         if not (args.help or args.hydra_help or args.shell_completion):
             _preflight(config, args.overrides, multirun=args.multirun, folder=folder)
+            if not args.cfg:
+                _refuse_launcher(args.overrides, multirun=args.multirun)
     except UserError as error:
         _report(error)
         sys.exit(exit_code_of(error))
-    sys.exit(_run(_Job(entry), config=config, folder=folder))
+    sys.exit(_run(_Job(entry, script=_relative(sys.argv[0])), config=config, folder=folder))
 
 
 def overridden_keys(overrides: Sequence[str]) -> tuple[str, ...]:
@@ -82,6 +93,12 @@ def _preflight(config: str, overrides: Sequence[str], *, multirun: bool, folder:
     for job in sweep_jobs(overrides, folder=folder) if multirun else [overrides]:
         settings = load_settings(config, job, folder=folder)
         _refuse_double_axis(settings, overridden_keys(job))
+
+
+def _refuse_launcher(overrides: Sequence[str], *, multirun: bool) -> None:
+    found = launcher_problems(parse_overrides(overrides), multirun=multirun, environment=os.environ)
+    if found:
+        raise ConfigError(found)
 
 
 def _refuse_double_axis(settings: Settings, keys: Sequence[str]) -> None:
@@ -97,36 +114,48 @@ def _refuse_double_axis(settings: Settings, keys: Sequence[str]) -> None:
 
 @dataclass
 class _Job:
-    """The task function of Hydra. In a single run the exit status is kept; in a sweep a failure is raised."""
+    """The task function of Hydra. In a single run the exit status is kept; in a sweep a failure is raised.
+
+    Launchers copy it to the processes of their jobs: what jobs tell each other goes through the sweep's folder.
+    """
 
     entry: Entry
+    script: str
     code: int = 0
-    stopped: bool = False
+    sweep: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
     def __call__(self, cfg: DictConfig) -> None:
         context = HydraConfig.get()
-        if self.stopped:
-            print(f"skipped after a failure (runtime.on_error=stop): {shlex.join(_overrides())}", file=sys.stderr)
+        if context.mode != RunMode.MULTIRUN:
+            self.code = self._attempt(cfg, job=None)
             return
-        self.code = self._attempt(cfg)
-        if self.code and context.mode == RunMode.MULTIRUN:
-            self.stopped = cfg.runtime.on_error == "stop"
-            raise JobFailed(self.code)
+        stopped = Path(context.sweep.dir) / f".stopped-{self.sweep}"
+        job = shlex.join(_overrides())
+        if stopped.exists():
+            print(f"skipped after a failure (runtime.on_error=stop): {job}", file=sys.stderr)
+            return
+        code = self._attempt(cfg, job=int(context.job.num))
+        if code:
+            if cfg.runtime.on_error == "stop":
+                stopped.touch()
+            raise JobFailed(code, job)
 
-    def _attempt(self, cfg: DictConfig) -> int:
+    def _attempt(self, cfg: DictConfig, *, job: int | None) -> int:
         try:
-            return self.entry(_launch_of(cfg))
+            launch = _launch_of(cfg, script=self.script, job=job)
+            with command_log(Path(launch.settings.paths.outputs), command=launch.command, job=job):
+                return self.entry(launch)
         except Exception as error:
             _report(error)
             return exit_code_of(error)
 
 
-def _launch_of(cfg: DictConfig) -> Launch:
+def _launch_of(cfg: DictConfig, *, script: str, job: int | None) -> Launch:
     overrides = _overrides()
     settings = to_settings(cfg)
     keys = overridden_keys(overrides)
-    command = shlex.join(["python", _relative(sys.argv[0]), *overrides])
-    return Launch(settings=settings, overrides=overrides, overridden_keys=keys, command=command)
+    command = shlex.join(["python", script, *overrides])
+    return Launch(settings=settings, overrides=overrides, overridden_keys=keys, command=command, job=job)
 
 
 def _overrides() -> tuple[str, ...]:
@@ -146,6 +175,7 @@ def _run(job: _Job, *, config: str, folder: Path) -> int:
     try:
         start()
     except JobFailed as failed:
+        print(f"failed with exit status {failed.code}: {failed.job}", file=sys.stderr)
         return failed.code
     except KeyboardInterrupt:
         print("interrupted; the same command continues where it stopped", file=sys.stderr)
@@ -163,5 +193,9 @@ def _report(error: Exception) -> None:
         print("configuration refused:", *(f"  {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
     elif is_user_facing(error):
         print(f"error: {error}", file=sys.stderr)
+    elif type(error).__name__ in LOST_WORKER:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        print(f"error: the process of a job ended without an answer (killed, out of memory, out of time): {reason[0]}\n"
+              "the same command continues where it stopped", file=sys.stderr)  # fmt: skip
     else:
         traceback.print_exception(error, file=sys.stderr)

@@ -16,10 +16,10 @@ from omegaconf import OmegaConf
 from toolshift.settings.convert import from_mapping
 from toolshift.settings.errors import ConfigError
 from toolshift.settings.nearest import suggestion
-from toolshift.settings.schema import ModelSettings, TableSettings
+from toolshift.settings.schema import DatasetSettings, ModelSettings, TableSettings
 
-# Read by `load_table_spec` when tables are written; not part of a run's config.
-_NOT_COMPOSED = ("tables",)
+# tables: read by `load_table_spec` when tables are written. hydra: launchers of sweeps. No part of a run's config.
+_NOT_COMPOSED = ("hydra", "tables")
 
 
 def conf_folder() -> Path:
@@ -75,6 +75,24 @@ def load_model(name: str, *, folder: Path | None = None) -> ModelSettings:
     return from_mapping(ModelSettings, option_body(folder, "model", name), where=f"conf/model/{name}.yaml")
 
 
+def table_names(folder: Path | None = None) -> list[str]:
+    """Tables that have a file in ``conf/tables``, sorted."""
+    return sorted(file.stem for file in ((folder or conf_folder()) / "tables").glob("*.yaml"))
+
+
+def load_dataset(name: str, *, folder: Path | None = None) -> DatasetSettings:
+    """The settings of a dataset as its file gives them, for protocols over several.
+
+    Raises:
+        ConfigError: if there is no such dataset.
+    """
+    folder = folder or conf_folder()
+    known = groups(folder)["dataset"]
+    if name not in known:
+        raise ConfigError(f"no dataset {name!r} in conf/dataset{suggestion(name, known)}")
+    return from_mapping(DatasetSettings, option_body(folder, "dataset", name), where=f"conf/dataset/{name}.yaml")
+
+
 def load_table_spec(name: str, *, folder: Path | None = None) -> TableSettings:
     """Read ``conf/tables/<name>.yaml``.
 
@@ -82,7 +100,7 @@ def load_table_spec(name: str, *, folder: Path | None = None) -> TableSettings:
         ConfigError: if the file is absent, or has unknown, missing or ill-typed keys or values out of range.
     """
     folder = folder or conf_folder()
-    known = sorted(file.stem for file in (folder / "tables").glob("*.yaml"))
+    known = table_names(folder)
     if name not in known:
         raise ConfigError(f"no table {name!r} in conf/tables{suggestion(name, known)}")
     where = f"conf/tables/{name}.yaml"
@@ -91,6 +109,30 @@ def load_table_spec(name: str, *, folder: Path | None = None) -> TableSettings:
         f"{where}: {key} must lie between 0 and 1" for key in ("alpha", "power") if not 0 < getattr(spec, key) < 1
     ]
     problems += [f"{where}: name must be {name!r}, as the file"] * (spec.name != name)
+    if spec.rows is not None and spec.rows not in groups(folder)["model"]:
+        problems.append(
+            f"{where}: rows: no conf/model/{spec.rows}.yaml{suggestion(spec.rows, groups(folder)['model'])}"
+        )
+    problems += _paper_problems(spec, folder, where=where)
     if problems:
         raise ConfigError(problems)
     return spec
+
+
+def _paper_problems(spec: TableSettings, folder: Path, *, where: str) -> list[str]:
+    """Views that do not exist, measures that are none, and numbers given twice. Rows need not exist: they may be of
+    methods that are still to come."""
+    from toolshift.settings.checks import MEASURE, measure_problem  # checks reads the files of this module
+
+    problems: list[str] = []
+    known, seen = groups(folder)["view"], set[tuple[str, str, str]]()
+    for i, value in enumerate(spec.paper.values):
+        at, key = f"{where}.paper.values[{i}]", (value.view, value.model, value.measure)
+        if value.view not in known:
+            problems.append(f"{at}.view: no view {value.view!r}{suggestion(value.view, known)}")
+        if not MEASURE.fullmatch(value.measure):
+            problems.append(f"{at}.measure: {measure_problem(value.measure).partition(': ')[2]}")
+        if key in seen:
+            problems.append(f"{at}: {value.model} has another value for {value.view} {value.measure} already")
+        seen.add(key)
+    return problems

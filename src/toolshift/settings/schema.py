@@ -14,6 +14,7 @@ from typing import Any, Literal
 Universe = Literal["domain", "judged", "library"]
 Miner = Literal["union", "dense", "bm25", "category"]
 Purge = Literal["none", "gold", "near"]
+Dedup = Literal["none", "exact", "near"]
 Slice = Literal["all", "name_free", "no_partial_schema", "no_duplicates", "miner"]
 SampleSize = Literal["tiny", "small", "large"]
 SampleWorld = Literal["default", "no_function_gap", "no_context_gap", "context_is_noise", "popularity_only"]
@@ -87,12 +88,33 @@ class ViewSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolSettings:
-    """Which tasks are train, select or test; ``purge`` removes source tasks too close to the target."""
+    """Which tasks are train, select or test, and what is taken away from the sources.
+
+    ``purge`` removes source tasks too close to the target, ``dedup`` those that repeat it in another dataset,
+    ``max_source_tasks`` what exceeds a cap per source context. ``datasets`` names a preset or joins names with ``+``;
+    empty for the one dataset of the group ``dataset``. ``params`` are the protocol's own.
+    """
 
     name: str
     target: str
     purge: Purge
     near_cosine: float
+    dedup: Dedup
+    max_source_tasks: int | None
+    datasets: str
+    presets: Mapping[str, tuple[str, ...]]
+    params: Params
+
+    @property
+    def dataset_names(self) -> tuple[str, ...]:
+        """The datasets of the protocol, sorted; empty where it takes the one of the group ``dataset``."""
+        named = self.presets.get(self.datasets) or tuple(self.datasets.split("+"))
+        return tuple(sorted({name for name in named if name}))
+
+    @property
+    def cut(self) -> str:
+        """What was taken away from the sources, as tables name it: the purge, and ``+dedup=...`` where it is used."""
+        return self.purge if self.dedup == "none" else f"{self.purge}+dedup={self.dedup}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +183,14 @@ class RuntimeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackingSettings:
-    """An experiment tracker beside the run folder; the tables never read from it."""
+    """An experiment tracker beside the run folder; the tables never read from it, a failure of it fails nothing."""
 
-    name: Literal["none"]
+    name: Literal["none", "wandb"]
+    mode: Literal["offline", "online"]
+    project: str
+    entity: str | None
+    group: str | None
+    tags: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,15 +240,40 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PaperValue:
+    """A number that a paper prints for one row and column. ``derived``: computed from others that it prints."""
+
+    view: str
+    model: str
+    measure: str
+    value: float
+    source: str
+    status: Literal["given", "derived"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperSettings:
+    """The papers' numbers for a table, and the one part of it they are printed beside: the closest settings of ours."""
+
+    universe: Universe
+    miner: Miner
+    purge: Purge
+    slice: Slice
+    values: tuple[PaperValue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
     """What a table tests and when it may speak of a result; committed before the first real run (validity.md 8).
 
     ``minimal_effect_pp`` and ``artefact_margin_pp`` are percentage points. Fewer targets than ``min_targets`` or
-    less ``power`` than asked give the verdict ``inconclusive``.
+    less ``power`` than asked give the verdict ``inconclusive``. ``rows`` is the option of the group model whose rows
+    the whole table has; null: those that the experiment asks for.
     """
 
     name: str
     title: str
+    rows: str | None
     holm_family: tuple[str, ...]
     alpha: float
     power: float
@@ -233,3 +285,4 @@ class TableSettings:
     placebo: str
     artefact_control: str
     artefact_margin_pp: float
+    paper: PaperSettings

@@ -21,17 +21,34 @@ from toolshift.views.schema import OperationTable, operation_table
 Rows = NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One dataset inside a corpus: its tasks and capabilities are consecutive rows, since ids start with its name."""
+
+    name: str
+    tasks: slice
+    capabilities: slice
+
+    @property
+    def n_capabilities(self) -> int:
+        """Size of its library."""
+        return self.capabilities.stop - self.capabilities.start
+
+
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
     """Label-free arrays. n tasks, m capabilities, e endpoints, d domains.
 
-    task_domain: (n,) rows of ``domains``, -1 where a task has none. capability_domain: (m,) likewise.
-    endpoint_offsets: (m+1,) endpoints of capability c are ``offsets[c]:offsets[c+1]`` (sorted by id).
+    parts: the datasets, by name; a candidate always comes from the task's own. task_domain: (n,) rows of ``domains``,
+    -1 where a task has none. capability_domain: (m,) likewise. endpoint_offsets: (m+1,) endpoints of capability c are
+    ``offsets[c]:offsets[c+1]`` (sorted by id).
     """
 
     dataset: str
+    parts: tuple[Part, ...]
     task_ids: tuple[str, ...]
     task_texts: tuple[str, ...]
+    task_splits: tuple[str, ...]
     capability_ids: tuple[str, ...]
     capability_texts: tuple[str, ...]
     endpoints: tuple[Endpoint, ...]
@@ -51,6 +68,16 @@ class Corpus:
     def n_capabilities(self) -> int:
         """Number of capabilities, m."""
         return len(self.capability_ids)
+
+    @cached_property
+    def task_part(self) -> Rows:
+        """(n,) position of a task's dataset among ``parts``."""
+        return np.repeat(np.arange(len(self.parts)), [p.tasks.stop - p.tasks.start for p in self.parts])
+
+    @cached_property
+    def capability_part(self) -> Rows:
+        """(m,) position of a capability's dataset among ``parts``."""
+        return np.repeat(np.arange(len(self.parts)), [p.n_capabilities for p in self.parts])
 
     @cached_property
     def task_hash(self) -> NDArray[np.uint64]:
@@ -128,8 +155,10 @@ def build_corpus(records: Records) -> tuple[Corpus, Labels]:
     counts = [len(library.endpoints_of[c.capability_id]) for c in library.capabilities]
     corpus = Corpus(
         dataset=records.dataset,
+        parts=_parts([t.dataset for t in tasks], [c.dataset for c in library.capabilities]),
         task_ids=tuple(t.task_id for t in tasks),
         task_texts=tuple(t.text for t in tasks),
+        task_splits=tuple(t.split for t in tasks),
         capability_ids=tuple(c.capability_id for c in library.capabilities),
         capability_texts=tuple(c.text for c in library.capabilities),
         endpoints=endpoints,
@@ -148,6 +177,19 @@ def build_corpus(records: Records) -> tuple[Corpus, Labels]:
         gold_endpoints=_membership([t.gold_endpoint_ids for t in tasks], row_of, width=len(endpoints)),
     )
     return corpus, labels
+
+
+def _parts(tasks: Sequence[str], capabilities: Sequence[str]) -> tuple[Part, ...]:
+    """Both sequences of dataset names are grouped, since ids are sorted and start with them."""
+    found = []
+    first_task = first_capability = 0
+    for name in sorted({*tasks, *capabilities}):
+        last_task = first_task + tasks.count(name)
+        last_capability = first_capability + capabilities.count(name)
+        rows, columns = slice(first_task, last_task), slice(first_capability, last_capability)
+        found.append(Part(name=name, tasks=rows, capabilities=columns))
+        first_task, first_capability = last_task, last_capability
+    return tuple(found)
 
 
 def stored_entries(matrix: sparse.csr_matrix) -> tuple[Rows, Rows]:

@@ -34,7 +34,8 @@ class Pool:
     offsets: (n+1,). capability: (p,) rows, ascending inside a task. miner: (p,) bits of ``MINER_BITS``.
     shares_verb: (p,) the candidate's representative endpoint has the verb class of some gold endpoint.
     overlap: (p,) largest Jaccard overlap of its required argument names with a gold endpoint (1 if both need none).
-    uniform: (n, w) capabilities of the whole library with the smallest keyed hashes, for uniform library draws.
+    uniform: (n, w) capabilities of the task's whole library with the smallest keyed hashes, for uniform library draws;
+    -1 where the library is smaller.
     """
 
     offsets: Rows
@@ -90,13 +91,18 @@ def build_pool(corpus: Corpus, labels: Labels, *, retrieval: Retrieval, library:
 
 
 def uniform_candidates(corpus: Corpus, *, seed: int, width: int) -> NDArray[np.int32]:
-    """(n, width) capability rows with the smallest keyed hash of the ordinary role, per task; label-free."""
-    width = min(width, corpus.n_capabilities)
-    result = np.zeros((corpus.n_tasks, width), np.int32)
+    """(n, width) capability rows of the task's dataset with the smallest keyed hash of the ordinary role, per task, -1
+    where the dataset has fewer; label-free."""
+    width = min(width, max(part.n_capabilities for part in corpus.parts))
+    result = np.full((corpus.n_tasks, width), -1, np.int32)
     salt = draw_salt("ordinary", seed)
-    for start in range(0, corpus.n_tasks, _BLOCK_TASKS):
-        hashes = keyed_hash(salt, corpus.task_hash[start : start + _BLOCK_TASKS, None], corpus.capability_hash[None, :])
-        result[start : start + _BLOCK_TASKS] = np.argpartition(hashes, width - 1, axis=1)[:, :width]
+    for part in corpus.parts:
+        count, columns = min(width, part.n_capabilities), corpus.capability_hash[None, part.capabilities]
+        for start in range(part.tasks.start, part.tasks.stop, _BLOCK_TASKS):
+            rows = slice(start, min(start + _BLOCK_TASKS, part.tasks.stop))
+            hashes = keyed_hash(salt, corpus.task_hash[rows, None], columns)
+            first = np.argpartition(hashes, count - 1, axis=1)[:, :count]
+            result[rows, :count] = first + part.capabilities.start
     return result
 
 

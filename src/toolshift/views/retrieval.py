@@ -1,7 +1,8 @@
-"""Label-free neighbourhoods over the whole library: what the miners propose from, and near-duplicate texts."""
+"""Label-free neighbourhoods over a dataset's whole library: what the miners propose from, and near-duplicate texts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from scipy import sparse
 
 from toolshift.runs.files import stable_hash, write_array
 from toolshift.text.lexical import Bm25, dense_top
+from toolshift.views.corpus import Part
 
 _VERSION = 1
 
@@ -53,6 +55,25 @@ def retrieve(
     size = capability_vectors.shape[0]
     near = sparse.csr_matrix((np.ones(pairs.shape[1], bool), (pairs[0], pairs[1])), shape=(size, size))
     return Retrieval(bm25_top=bm25_top, dense_top=dense, near_text=near)
+
+
+def joined(found: Sequence[Retrieval], parts: Sequence[Part]) -> Retrieval:
+    """The neighbourhoods of several datasets as one, in rows of the whole corpus: no neighbour lies in another one."""
+    if len(found) == 1:
+        return found[0]
+
+    def stacked(tops: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+        width = max(top.shape[1] for top in tops)
+        moved = [np.where(top >= 0, top + part.capabilities.start, -1) for top, part in zip(tops, parts, strict=True)]
+        padded = [np.pad(top, ((0, 0), (0, width - top.shape[1])), constant_values=-1) for top in moved]
+        return np.concatenate(padded).astype(np.int32)
+
+    near = sparse.block_diag([one.near_text for one in found], format="csr", dtype=bool)
+    return Retrieval(
+        bm25_top=stacked([one.bm25_top for one in found]),
+        dense_top=stacked([one.dense_top for one in found]),
+        near_text=sparse.csr_matrix(near),
+    )
 
 
 def near_pairs(vectors: NDArray[np.float32], *, at_least: float, chunk: int = 1024) -> NDArray[np.int32]:

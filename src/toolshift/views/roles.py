@@ -89,18 +89,19 @@ class Fold:
             return member
         member[:, self.labels.gold.indices] = True
         member[:, self.labels.given.indices] = True
+        if len(corpus.parts) > 1:  # every task of several datasets has a domain, if only its dataset (`merged`)
+            own = np.full(len(corpus.domains), -1, np.int64)
+            own[corpus.task_domain[corpus.task_domain >= 0]] = corpus.task_part[corpus.task_domain >= 0]
+            member[:-1] &= own[:, None] == corpus.capability_part[None, :]
         if rules.universe == "domain":
             member[:-1] = self.labels.judged_by_domain(corpus)
         return member
 
-    @cached_property
-    def judged_count(self) -> NDArray[np.int64]:
-        """(d+1,) capabilities that are gold or given for some task of a domain: what the rule on scored cells counts,
-        in every universe; the last entry serves tasks without a domain and counts all judged ones."""
-        judged = np.zeros(self.corpus.n_capabilities, bool)
-        judged[self.labels.gold.indices] = True
-        judged[self.labels.given.indices] = True
-        return np.append(self.labels.judged_by_domain(self.corpus).sum(axis=1), judged.sum())
+    def judged_count(self, rows: Rows) -> int:
+        """Capabilities that are gold or given for some of the tasks: what the rule on scored cells counts, in every
+        universe."""
+        labels = self.labels.only(rows)
+        return int(np.union1d(labels.gold.indices, labels.given.indices).size)
 
     @cached_property
     def _gold_keys(self) -> Rows:
@@ -152,6 +153,7 @@ def ordinary(fold: Fold) -> Offer:
     if fold.rules.universe == "library":
         task = np.repeat(rows, fold.pool.uniform.shape[1])
         capability = fold.pool.uniform[rows].ravel().astype(np.int64)
+        task, capability = task[capability >= 0], capability[capability >= 0]
     else:
         code = np.where(corpus.task_domain[rows] < 0, len(corpus.domains), corpus.task_domain[rows])
         offsets = np.concatenate([[0], np.cumsum(fold.available.sum(axis=1))])

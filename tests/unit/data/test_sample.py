@@ -35,7 +35,8 @@ from toolshift.data.sample import (
     world_hash,
     write_sample,
 )
-from toolshift.data.sample.toolbench import Rendering, task_id
+from toolshift.data.sample.formats.base import text_id
+from toolshift.data.sample.formats.toolbench import DATASET, Rendering
 from toolshift.data.sample.world import Parameter, World, WorldName
 from toolshift.settings.schema import SampleSize, SampleWorld
 
@@ -92,7 +93,7 @@ def test_it_is_written_again_only_when_something_changed(tmp_path: Path, monkeyp
         assert (repaired.generated, repaired.sha256) == (True, first.sha256)
     (first.root / MANIFEST).unlink()
     assert write_sample(tmp_path, spec).generated
-    monkeypatch.setattr(sample, "_code_hash", lambda: "new code")
+    monkeypatch.setattr(sample, "_code_hash", lambda _: "new code")
     assert write_sample(tmp_path, spec).generated
     assert [p.name for p in tmp_path.iterdir()] == [spec.name]
 
@@ -100,7 +101,7 @@ def test_it_is_written_again_only_when_something_changed(tmp_path: Path, monkeyp
 def test_a_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = Spec(size="tiny", tasks=20)
     first = write_sample(tmp_path, spec)
-    monkeypatch.setattr(sample, "_code_hash", lambda: "new code")
+    monkeypatch.setattr(sample, "_code_hash", lambda _: "new code")
     monkeypatch.setattr(sample.TruthWriter, "add", lambda *_, **__: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         write_sample(tmp_path, spec)
@@ -175,7 +176,11 @@ def test_records_equal_the_world(written: Written, name: WorldName) -> None:
     assert {c.capability_id: _facts(c) for c in found.library.capabilities} == _expected_capabilities(rendering)
     assert {e.endpoint_id: _documented(e) for e in found.library.endpoints} == _expected_endpoints(rendering)
     expected = {
-        task_id(task): (task.text, task.domain, tuple(sorted(rendering.ids.endpoint[row] for row in task.gold)))
+        text_id(DATASET, task): (
+            task.text,
+            task.domain,
+            tuple(sorted(rendering.ids.endpoint[row] for row in task.gold)),
+        )
         for task in draw_tasks(world)
     }
     assert {t.task_id: (t.text, t.domain, t.gold_endpoint_ids) for t in found.tasks} == expected

@@ -31,6 +31,12 @@ def test_strict_names_the_place_and_the_way_out() -> None:
     assert AdapterError.user_facing
 
 
+def test_rows_left_out_by_design_are_reported_and_never_an_error() -> None:
+    tally = Tally(strict=True)
+    tally.exclude("rows", "control", where="f#1", rows=2)
+    assert dict(tally.sections()) == {"rows": Section(rows_read=2, records=0, dropped={"control": 2})}
+
+
 def test_each_reason_is_logged_once_with_its_first_place(caplog: pytest.LogCaptureFixture) -> None:
     tally = Tally()
     for place in ("f#1", "f#2"):

@@ -47,15 +47,15 @@ def edit(run: Path, **change: Any) -> None:
 
 def refused(run: Path, message: str, *, target: str = "T", seed: int = 42, data: str = "d") -> None:
     with pytest.raises(SealedTarget, match=message) as caught:
-        open_target(run, target, seed=seed, data=data)
+        open_target(run, target, seed=seed, data=data, held_out=("T",))
     assert str(caught.value).startswith(f"target {target}, seed {seed}: ")
     assert is_user_facing(caught.value)
 
 
 def test_a_record_that_fits_opens_its_target(run: Path) -> None:
-    open_target(run, "T", seed=42, data="d")
+    open_target(run, "T", seed=42, data="d", held_out=("T",))
     write_selection(run, Frozen(contexts_seen=()), target="U", seed=42, choice={}, data="d")
-    open_target(run, "U", seed=42, data="d")
+    open_target(run, "U", seed=42, data="d", held_out=("T",))
 
 
 def test_a_missing_record(run: Path) -> None:
@@ -111,4 +111,4 @@ def test_an_extra_checkpoint(run: Path) -> None:
 def test_a_record_that_is_no_json_names_the_file(run: Path) -> None:
     record_path(run, "T", 42).write_text("{")
     with pytest.raises(ValueError, match=r"seed=42\.json is not valid JSON"):
-        open_target(run, "T", seed=42, data="d")
+        open_target(run, "T", seed=42, data="d", held_out=("T",))

@@ -99,7 +99,7 @@ def test_a_row_has_one_set_of_parameters(finish: Callable[..., None], tmp_path: 
     runs = done_runs(tmp_path, "lodo")
 
     def rows(*overrides: str) -> Sequence[tuple[str, str, float]]:
-        asked = settings_of(*BASE, *overrides).models
+        asked = settings_of(*BASE, *overrides)
         shown = table_runs(runs, asked)
         assert len({(r.model, r.purge) for r in shown}) == len(shown)
         read = [(r, json.loads((r.folder.path / "identity.json").read_text())) for r in shown]
@@ -110,3 +110,21 @@ def test_a_row_has_one_set_of_parameters(finish: Callable[..., None], tmp_path: 
     assert rows("model=bm25", "models.bm25.params.b=0.1") == [("bm25", "none", 0.1), *cosine]
     assert rows("model=random") == [("bm25", "none", 0.1), *cosine]
     assert rows("model=bm25", "models.bm25.params.b=0.2") == cosine
+
+
+def test_a_trained_row_is_shown_as_it_was_selected(finish: Callable[..., None], tmp_path: Path) -> None:
+    """One run per budget; the asked one is shown, or the newest where there is none. Frozen rows are shared."""
+    finish("model=logistic", "protocol.purge=none", hour=1)
+    finish("model=logistic", "protocol.purge=none", "selection.budgets.fast.folds=2", hour=2)
+    runs = done_runs(tmp_path, "lodo")
+    assert len({run.family for run in runs}) == 1
+    assert [run.model for run in runs].count("semantic_cosine") == 1
+
+    def folds(*overrides: str) -> list[int]:
+        shown = table_runs(runs, settings_of(*BASE, "model=logistic", *overrides))
+        read = [json.loads((r.folder.path / "identity.json").read_text()) for r in shown if r.model == "logistic"]
+        return [identity["selection"]["budgets"]["fast"]["folds"] for identity in read]
+
+    assert folds() == [3]
+    assert folds("selection.budgets.fast.folds=2") == [2]
+    assert folds("selection.budgets.fast.folds=4") == [2]

@@ -106,7 +106,9 @@ def source(fixed_world: Any, worlds: Any) -> Source:
     return Source(
         target="D1",
         fold=fixed_world.fold(worlds.Rules(length=8, hard=4), rows=rows),
+        held_out=("D1",),
         contexts=("D0", "D2", "D3"),
+        context_names=corpus.domains,
         context_of=context_of,
         build=manifests,
     )
@@ -114,10 +116,19 @@ def source(fixed_world: Any, worlds: Any) -> Source:
 
 def test_the_budget_is_the_configured_one() -> None:
     assert budget_of(plan_of(trainable(1.0))) == Budget(
-        name="fast", folds=3, settings=3, max_tasks=2000, validation_tasks=500, epochs=5, every_seed=False
+        name="fast",
+        folds=3,
+        settings=3,
+        max_tasks=2000,
+        validation_tasks=500,
+        epochs=5,
+        batch_tasks=32,
+        every_seed=False,
+        device="cpu",
     )
     full = budget_of(plan_of(trainable(1.0), "selection.budget=full"))
     assert (full.name, full.settings, full.max_tasks, full.every_seed) == ("full", None, None, True)
+    assert full.limits().batch_tasks is None
 
 
 def test_a_setting_stands_in_place_of_the_parameters() -> None:
@@ -141,7 +152,7 @@ def test_fast_selects_once_and_refits_for_every_seed(source: Source) -> None:
     assert first.choice["choice"] == {"strength": 1.0}
     assert first.choice["selection_seed"] == 42
     searched, refits = LOG[:6], LOG[6:]
-    assert [name for name, _ in searched] == ["0.0 given"] * 3 + ["1.0 given"] * 3
+    assert [name for name, _ in searched] == ["0.0 given", "1.0 given"] * 3
     assert {seed for _, (_, seed, *_) in searched} == {42}
     assert all(len(contexts) == 2 for _, (contexts, *_) in searched)
     assert refits == [("1.0 given", (("D0", "D2", "D3"), seed, 1, 2000)) for seed in (42, 43)]

@@ -43,7 +43,7 @@ class Make:
             cache=self.worlds.MemoryCache(encoder),
             task_vectors=encoder.encode(corpus.task_texts),
             capability_vectors=encoder.encode(corpus.capability_texts),
-            bm25_index=lambda k1, b: Bm25(corpus.capability_texts, k1=k1, b=b),
+            bm25_index=lambda k1, b, part: Bm25(corpus.capability_texts, k1=k1, b=b),
         )
 
     @staticmethod
@@ -74,7 +74,9 @@ class Make:
         return Source(
             target=target,
             fold=world.fold(rules, rows=rows),
+            held_out=(target,),
             contexts=tuple(d for d in corpus.domains if d != target),
+            context_names=corpus.domains,
             context_of=context_of,
             build=world.manifests,
         )
@@ -89,7 +91,15 @@ class Make:
         context_of = np.arange(corpus.n_tasks)
         contexts = tuple(corpus.task_ids)
         fold: Any = type("NoFold", (), {"corpus": corpus})()
-        return Source(target="T", fold=fold, contexts=contexts, context_of=context_of, build=build)
+        return Source(
+            target="T",
+            held_out=(),
+            fold=fold,
+            contexts=contexts,
+            context_names=contexts,
+            context_of=context_of,
+            build=build,
+        )
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toolshift.protocols.folds import TASK_ROLES, FoldTable, UndeclaredRole
+from toolshift.protocols.folds import TASK_ROLES, FoldTable, SourceRules, UndeclaredRole
 from toolshift.views.corpus import build_corpus
 
 
@@ -16,7 +16,7 @@ def folds() -> FoldTable:
     """Tasks 0, 1 of A, 2 of B, 3 without a context."""
     return FoldTable(
         protocol="p",
-        purge="near",
+        rules=SourceRules(purge="near"),
         targets=("A", "B"),
         context_names=("A", "B"),
         contexts=np.array([0, 0, 1, -1]),
@@ -50,10 +50,20 @@ def test_a_context_that_is_no_target_is_refused(folds: FoldTable) -> None:
 
 
 def test_counts(folds: FoldTable) -> None:
+    nothing = dict.fromkeys(TASK_ROLES, 0)
     assert folds.counts() == {
-        "A": {"train": 1, "test": 2, "purged_gold": 1, "purged_near": 0},
-        "B": {"train": 2, "test": 1, "purged_gold": 0, "purged_near": 1},
+        "A": {**nothing, "train": 1, "test": 2, "purged_gold": 1},
+        "B": {**nothing, "train": 2, "test": 1, "purged_near": 1},
     }
+
+
+def test_what_is_held_out_is_no_context_of_a_source(folds: FoldTable) -> None:
+    assert folds.held_out_contexts("A") == ("A",)
+    shared = FoldTable(
+        protocol="p", rules=SourceRules(), targets=("test",), context_names=("A", "B"),
+        contexts=np.array([0, 0, 1]), role=np.array([[1, 0, 1]], np.int8),
+    )  # fmt: skip
+    assert shared.held_out_contexts("test") == ("B",)
 
 
 def test_long_form(folds: FoldTable, worlds: Any) -> None:

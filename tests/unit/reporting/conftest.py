@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from toolshift.evaluation.aggregate import GAIN_COLUMNS, TIDY_COLUMNS, TableSpec
+from toolshift.settings.schema import PaperSettings, PaperValue
 
 NAN = float("nan")
 BLOCK = {"table": "lodo", "protocol": "leave_one_domain_out", "universe": "domain", "miner": "union", "purge": "none"}
@@ -60,5 +61,17 @@ def gains() -> pd.DataFrame:
 
 
 @pytest.fixture
-def paper() -> pd.DataFrame:
-    return pd.DataFrame({"view": ["natural"], "model": ["bm25"], "measure": ["NDCG@5"], "paper": [0.6]})
+def paper() -> PaperSettings:
+    """A value of a row with a run, one of a row without, one of a view that the table lacks."""
+    values = (
+        PaperValue(view="natural", model="bm25", measure="NDCG@5", value=0.6, source="Paper Table 1", status="given"),
+        PaperValue(view="context", model="later", measure="MRR", value=0.7, source="Paper Table 2", status="derived"),
+        PaperValue(view="mixed", model="bm25", measure="MRR", value=0.9, source="Paper Table 1", status="given"),
+    )
+    return PaperSettings(universe="domain", miner="union", purge="none", slice="all", values=values)
+
+
+@pytest.fixture
+def real(tidy: pd.DataFrame) -> pd.DataFrame:
+    """The same table as if it were of real data."""
+    return tidy.assign(data="real")

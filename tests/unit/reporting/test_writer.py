@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -12,7 +14,7 @@ from toolshift.reporting.latex import escape as latex_escape
 from toolshift.reporting.latex import to_latex
 from toolshift.reporting.markdown import escape as markdown_escape
 from toolshift.reporting.markdown import frame_to_markdown, to_markdown
-from toolshift.reporting.tidy import blocks, read_tidy, with_paper
+from toolshift.reporting.tidy import blocks, paper_remark, read_tidy, with_note, with_paper
 from toolshift.reporting.writer import write_table
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
@@ -27,15 +29,29 @@ def entries(line: str) -> list[str]:
     return [part.strip() for part in line.strip("|").split("|")]
 
 
-def test_golden_files(tidy, gains, paper, spec: TableSpec, tmp_path: Path) -> None:
+def compare_with_golden(paths: Sequence[Path], prefix: str) -> None:
     """Regenerate with TOOLSHIFT_UPDATE_GOLDEN=1, and read the difference before committing it."""
-    paths = write_table(tidy, spec=spec, folder=tmp_path, paper=paper, gains=gains)
-    assert [p.name for p in paths] == ["lodo.csv", "lodo.md", "lodo.tex", "lodo_gain.csv"]
     for path in paths:
-        golden = GOLDEN / f"table_{path.name}"
+        golden = GOLDEN / f"{prefix}_{path.name}"
         if os.environ.get("TOOLSHIFT_UPDATE_GOLDEN"):
             golden.write_bytes(path.read_bytes())
         assert path.read_bytes() == golden.read_bytes(), f"{path.name} differs from {golden.name}"
+
+
+def test_golden_files(tidy, gains, paper, spec: TableSpec, tmp_path: Path) -> None:
+    """A table of the generated sample: no paper column, and a caption that says why."""
+    said = replace(spec, remarks=(paper_remark(paper, data="sample"),))
+    paths = write_table(with_paper(tidy, paper), spec=said, folder=tmp_path, gains=gains)
+    assert [p.name for p in paths] == ["lodo.csv", "lodo.md", "lodo.tex", "lodo_gain.csv"]
+    compare_with_golden(paths, "table")
+
+
+def test_golden_files_of_real_data(real, paper, spec: TableSpec, tmp_path: Path) -> None:
+    """The paper's values beside ours, a row that only the paper has, and both marks behind row names."""
+    said = replace(spec, data="real", remarks=(paper_remark(paper, data="real"),))
+    marked = with_note(real, np.array(real["model"] == "random"), "not converged (2 of 36 fits)")
+    marked = with_note(marked, np.array((real["model"] == "bm25") & (real["view"] == "context")), "inactive")
+    compare_with_golden(write_table(with_paper(marked, paper), spec=said, folder=tmp_path), "table_real")
 
 
 def test_equal_input_gives_equal_bytes(tidy, gains, spec: TableSpec, tmp_path: Path) -> None:
@@ -80,24 +96,63 @@ def test_gain_row_comes_from_the_means_without_gains_and_with_interval_with_them
     assert entries(lines(named, "| random - strongest")[0])[1:] == ["-36.23", "–", "-36.23", "–"]
 
 
-def test_paper_column_stands_beside_ours_only_where_a_value_exists(tidy, paper, spec: TableSpec) -> None:
-    merged = with_paper(tidy, paper)
-    assert merged["paper"].notna().sum() == 2  # one in each of the two slices
-    assert len(merged) == len(tidy)
-    pd.testing.assert_frame_equal(merged.drop(columns="paper"), tidy.drop(columns="paper"))
-    text = to_markdown(blocks(merged, gains=NONE), spec=spec)
-    header = entries(lines(text, "| model")[0])
-    assert [h for h in header if "paper" in h] == ["natural NDCG@5 (paper)"]
+def test_paper_column_stands_beside_ours_only_where_a_value_exists(real, paper, spec: TableSpec) -> None:
+    merged = with_paper(real, paper)
+    assert merged["paper"].dropna().tolist() == [0.6, 0.7]
+    ours = merged.loc[merged["n_tasks"] > 0, :].reset_index(drop=True)
+    pd.testing.assert_frame_equal(ours.drop(columns="paper"), real.drop(columns="paper"))
+    text = to_markdown(blocks(merged, gains=NONE), spec=replace(spec, data="real"))
+    header, other = (entries(line) for line in lines(text, "| model"))
+    assert [h for h in header if "paper" in h] == ["context MRR (paper)", "natural NDCG@5 (paper)"]
     assert header.index("natural NDCG@5 (paper)") == header.index("natural NDCG@5") + 1
     assert entries(lines(text, "| bm25")[0])[header.index("natural NDCG@5 (paper)")] == "0.600"
-    assert "(paper)" not in to_markdown(blocks(tidy, gains=NONE), spec=spec)
+    assert not [h for h in other if "paper" in h], "another slice than the paper's"
 
 
-def test_paper_values_must_be_unique_and_keyed(tidy, paper) -> None:
-    with pytest.raises(ValueError, match="repeat"):
-        with_paper(tidy, pd.concat([paper, paper]))
-    with pytest.raises(ValueError, match="need a column 'paper'"):
-        with_paper(tidy, paper.rename(columns={"paper": "value"}))
+def test_a_row_of_the_paper_without_a_run_is_a_hole(real, paper, spec: TableSpec) -> None:
+    merged = with_paper(real, paper)
+    (hole,) = merged.loc[merged["model"] == "later"].to_dict("records")
+    assert (hole["view"], hole["measure"], hole["n_tasks"], hole["note"]) == ("context", "MRR", 0, "no run")
+    assert np.isnan([hole[c] for c in ("mean", "std", "delta", "p_value", "tied_share", "mde")]).all()
+    drawn = blocks(merged, gains=NONE)
+    assert drawn[0].models[-1] == "later"
+    assert drawn[0].seeds().keys() == {"semantic_cosine", "bm25", "random"}
+    assert drawn[0].size("context") == (12, 345)
+    text, tex = to_markdown(drawn, spec=replace(spec, data="real")), to_latex(drawn, spec=replace(spec, data="real"))
+    row = entries(lines(text, "| later")[0])
+    assert row[1:] == ["–", "–", "0.700", "–", "", "–"]
+    assert "- Hole: later has no run.\n" in text
+    assert "nan" not in (text + tex).lower()
+    # The best other row is looked for among rows that have a number.
+    assert entries(lines(text, "| best row")[0])[2] == "0.00"
+
+
+def test_a_sample_and_another_variant_print_no_paper_value(tidy, real, paper) -> None:
+    assert with_paper(tidy, paper) is tidy
+    assert with_paper(real.assign(miner="dense"), paper)["paper"].isna().all()
+    assert paper_remark(paper, data="sample") == "No paper column: the data is a generated sample."
+    assert "Paper Table 1 (given), Paper Table 2 (derived), beside universe domain" in paper_remark(paper, data="real")
+    assert paper_remark(replace(paper, values=()), data="real") == ""
+
+
+def test_marks_behind_row_names_and_what_they_mean(tidy, spec: TableSpec) -> None:
+    noted = with_note(tidy, np.array(tidy["model"] == "random"), "not converged (2 of 36 fits)")
+    noted = with_note(noted, np.array(tidy["view"] == "context") & np.array(tidy["model"] == "bm25"), "inactive")
+    assert set(noted.loc[noted["model"] == "random", "note"]) == {"not converged (2 of 36 fits)"}
+    text, tex = to_markdown(blocks(noted, gains=NONE), spec=spec), to_latex(blocks(noted, gains=NONE), spec=spec)
+    assert lines(text, "| random † ")
+    assert lines(text, "| bm25 ‡ ")
+    assert "- † random: not converged (2 of 36 fits)." in text
+    assert "- ‡ bm25: inactive in view context (less than 1% of the lists have another order" in text
+    assert r"random \dag{} &" in tex
+    assert r"\ddag{} bm25: inactive in view context (less than 1\% of" in tex
+    assert len(lines(text, "| bm25 ")) == 2  # the other slice has no such note, and no mark
+    assert len(lines(text, "| bm25 ‡ ")) == 1
+
+
+def test_a_note_is_added_after_those_that_are_there() -> None:
+    frame = pd.DataFrame({"note": ["", "first", None]})
+    assert with_note(frame, np.array([True, True, False]), "second")["note"].tolist() == ["second", "first; second", ""]
 
 
 def test_captions_state_what_the_numbers_are(tidy, spec: TableSpec) -> None:

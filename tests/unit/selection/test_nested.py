@@ -28,6 +28,7 @@ from toolshift.selection.nested import (
 )
 
 CONTEXTS = ("D0", "D2", "D3")
+DOMAINS = ("D0", "D1", "D2", "D3")
 BANK: Any = object()  # the fakes below read no feature
 
 
@@ -85,7 +86,15 @@ def source(fixed_world: Any, worlds: Any) -> Source:
     context_of = np.full(corpus.n_tasks, -1, np.int64)
     context_of[rows] = corpus.task_domain[rows]
     fold = fixed_world.fold(worlds.Rules(length=8, hard=4), rows=rows)
-    return Source(target="D1", fold=fold, contexts=CONTEXTS, context_of=context_of, build=fixed_world.manifests)
+    return Source(
+        target="D1",
+        held_out=("D1",),
+        fold=fold,
+        contexts=CONTEXTS,
+        context_names=DOMAINS,
+        context_of=context_of,
+        build=fixed_world.manifests,
+    )
 
 
 @pytest.fixture
@@ -243,8 +252,36 @@ def test_every_fit_is_without_the_fold_and_within_the_budget(source: Source, scr
     choice = run(script, source)
     without = [tuple(c for c in CONTEXTS if c not in fold) for fold in choice.folds]
     limits = Limits(epochs=3, max_tasks=9)
-    assert script.fits == [(h, contexts, 42, limits) for h in (1, 2) for contexts in without]
-    assert scripted == [(fold, 7) for _ in (1, 2) for fold in choice.folds]
+    assert script.fits == [(h, contexts, 42, limits) for contexts in without for h in (1, 2)]
+    assert scripted == [(fold, 7) for fold in choice.folds for _ in (1, 2)]
+
+
+def test_the_caps_on_a_step_and_the_device_reach_the_fit(source: Source, scripted: Any) -> None:
+    script = Script({1: same(0.1)})
+    run(script, source, batch_tasks=4, device="meta")
+    assert {limits for *_, limits in script.fits} == {Limits(epochs=3, max_tasks=9, batch_tasks=4, device="meta")}
+
+
+def test_models_that_can_be_are_fitted_together(source: Source, scripted: Any) -> None:
+    """One call per fold; each model's values stay its own."""
+    script = Script({h: same(h / 10, h / 5) for h in (1, 2, 3)})
+    calls: list[int] = []
+
+    class Together(ScriptedModel):
+        @staticmethod
+        def alike(models: Sequence[Any]) -> bool:
+            return True
+
+        @staticmethod
+        def together(models: Sequence[Any], source: Source, **rest: Any) -> Iterator[tuple[Any, ...]]:
+            calls.append(len(models))
+            yield from zip(*(model.epochs(source, **rest) for model in models), strict=True)
+
+    grid = [{"h": h} for h in (1, 2, 3)]
+    choice = select(lambda s: Together(script, s), source, grid=grid, bank=BANK, budget=budget(), seed=42)
+    assert calls == [3] * len(choice.folds)
+    assert choice.values == tuple(((h / 10, h / 5),) * 3 for h in (1, 2, 3))
+    assert choice == run(Script({h: same(h / 10, h / 5) for h in (1, 2, 3)}), source)
 
 
 def test_epochs_are_capped(source: Source, scripted: Any) -> None:
@@ -283,7 +320,15 @@ def test_folds_without_lists_on_both_sides_are_left_out(fixed_world: Any, source
     def build(fold: Any) -> Any:
         return {v: m.restrict(listed[m.tasks]) for v, m in fixed_world.manifests(fold).items()}
 
-    part = Source(target="D1", fold=source.fold, contexts=CONTEXTS, context_of=source.context_of, build=build)
+    part = Source(
+        target="D1",
+        held_out=("D1",),
+        fold=source.fold,
+        contexts=CONTEXTS,
+        context_names=DOMAINS,
+        context_of=source.context_of,
+        build=build,
+    )
     choice = run(Script({1: same(0.5)}), part)
     assert sorted(choice.folds) == [("D0",), ("D2",)]
     assert len(choice.values[0]) == 2
@@ -291,7 +336,15 @@ def test_folds_without_lists_on_both_sides_are_left_out(fixed_world: Any, source
     def nothing(fold: Any) -> Any:
         return {v: m.restrict(np.zeros(m.tasks.size, bool)) for v, m in fixed_world.manifests(fold).items()}
 
-    empty = Source(target="D1", fold=source.fold, contexts=CONTEXTS, context_of=source.context_of, build=nothing)
+    empty = Source(
+        target="D1",
+        held_out=("D1",),
+        fold=source.fold,
+        contexts=CONTEXTS,
+        context_names=DOMAINS,
+        context_of=source.context_of,
+        build=nothing,
+    )
     with pytest.raises(SelectionError, match="target D1: no inner fold has lists on both sides"):
         run(Script({1: same(0.5)}), empty)
 

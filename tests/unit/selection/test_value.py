@@ -31,7 +31,15 @@ class Case:
             return {view: self.manifest(view, tasks) for view, tasks in views.items()}
 
         fold: Any = type("NoFold", (), {"corpus": self.corpus})()
-        return Source(target="T", fold=fold, contexts=("A", "B"), context_of=np.array(contexts), build=build)
+        return Source(
+            target="T",
+            held_out=("T",),
+            fold=fold,
+            contexts=("A", "B"),
+            context_names=("A", "B"),
+            context_of=np.array(contexts),
+            build=build,
+        )
 
     @staticmethod
     def manifest(view: str, tasks: Sequence[int]) -> Manifest:

@@ -14,13 +14,19 @@ from typing import Any
 
 import pytest
 
+from toolshift.settings.launchers import PACKAGES, _is_installed
+
 ROOT = Path(__file__).resolve().parents[3]
+LAUNCHERS = ("joblib", "submitit_local")
+needs_launchers = pytest.mark.skipif(
+    not all(map(_is_installed, PACKAGES.values())), reason="the launchers are not installed (extra launchers)"
+)
 # Processor time, which other work on the machine does not change.
 SECONDS_ALLOWED = 2.0
 HEAVY = ("numpy", "torch", "pandas", "sklearn", "scipy", "sentence_transformers")
 
 SCRIPT = f"""
-import atexit, json, sys
+import atexit, json, os, signal, sys, time
 
 HEAVY = {HEAVY!r}
 atexit.register(lambda: print("HEAVY", [name for name in HEAVY if name in sys.modules]))
@@ -40,6 +46,7 @@ def entry(job: Launch) -> int:
     seen = dict(models=list(settings.models), overrides=job.overrides, keys=job.overridden_keys, command=job.command)
     seen["purge"] = [variant.protocol.purge for variant in expand_axes(settings, job.overridden_keys)]
     seen["changed"] = len(difference_from_defaults(settings))
+    seen["job"], seen["process"] = job.job, os.getpid()
     print("JOB", json.dumps(seen), flush=True)
     if settings.view.seed == 1:
         raise UserError("weights are missing: put them into FOLDER")
@@ -49,6 +56,10 @@ def entry(job: Launch) -> int:
         raise ZeroDivisionError("a defect of the program")
     if settings.view.seed == 4:
         raise KeyboardInterrupt
+    if settings.view.seed == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if settings.view.seed == 7:
+        time.sleep(1)
     return 3 if settings.view.seed == 5 else 0
 
 
@@ -63,10 +74,26 @@ class Outcome:
     out: str
     err: str
     cpu_seconds: float
+    folder: Path
 
     @property
     def jobs(self) -> list[dict[str, Any]]:
         return [json.loads(line[4:]) for line in self.out.splitlines() if line.startswith("JOB ")]
+
+    @property
+    def all_jobs(self) -> list[dict[str, Any]]:
+        """Also those whose output a launcher put into files."""
+        files = self.folder.glob("outputs/hydra/sweep/*/.submitit/*/*_log.out")
+        lines = [line for file in files for line in file.read_text().splitlines() if line.startswith("JOB ")]
+        return self.jobs + [json.loads(line[4:]) for line in lines]
+
+    @property
+    def job_err(self) -> str:
+        return "".join(f.read_text() for f in self.folder.glob("outputs/hydra/sweep/*/.submitit/*/*_log.err"))
+
+    @property
+    def logs(self) -> list[Path]:
+        return sorted(self.folder.glob("outputs/logs/*.jsonl"))
 
 
 Run = Callable[..., Outcome]
@@ -74,12 +101,12 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("launch")
-    (folder / "script.py").write_text(SCRIPT)
     environment = {key: value for key, value in os.environ.items() if key not in ("TOOLSHIFT_DATA", "HYDRA_FULL_ERROR")}
     environment["PYTHONPATH"] = str(ROOT / "src")
 
     def call(*arguments: str) -> Outcome:
+        folder = tmp_path_factory.mktemp("launch")
+        (folder / "script.py").write_text(SCRIPT)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(
             [sys.executable, "script.py", *arguments],
@@ -92,7 +119,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return Outcome(done.returncode, done.stdout, done.stderr, cpu_seconds)
+        return Outcome(done.returncode, done.stdout, done.stderr, cpu_seconds, folder)
 
     call()  # bytecode of Hydra on a fresh machine
     return call
@@ -126,6 +153,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
             "protocol.purge: is both fixed and in compare",
         ),
         (["hydra.sweep.dirr=x"], "hydra.sweep.dirr"),
+        (["hydra/launcher=joblib"], "a launcher starts the jobs of a sweep; add -m"),
+        (["-m", "hydra/launcher=basic,joblib"], "one launcher starts all jobs of a sweep"),
+        (["-m", "hydra/launcher=joblib", "hydra.launcher.n_job=2"], "hydra.launcher.n_job"),
         (["hydra/launcher=nonsense"], "hydra/launcher/nonsense"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -198,3 +228,91 @@ def test_hydras_own_flags_still_work(run: Run) -> None:
     assert "purge: gold" in shown.out
     assert not shown.jobs
     assert run("--help").code == 0
+
+
+def test_jobs_are_numbered_and_a_single_command_is_none(run: Run) -> None:
+    assert [job["job"] for job in run("-m", "view.seed=0,8").jobs] == [0, 1]
+    assert run().jobs[0]["job"] is None
+
+
+@needs_launchers
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_jobs_side_by_side(run: Run, launcher: str) -> None:
+    """One job fails: the other one runs, in a process of its own, and the command ends as it does one by one."""
+    outcome = run("-m", "view.seed=5,0", "hydra/launcher=" + launcher)
+    assert outcome.code == 3, outcome.err
+    assert "failed with exit status 3: view.seed=5" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert "is validated against ConfigStore" not in outcome.err + outcome.job_err
+    found = sorted(outcome.all_jobs, key=lambda job: job["job"])
+    assert [job["job"] for job in found] == [0, 1]
+    assert [job["command"] for job in found] == [f"python script.py view.seed={seed}" for seed in (5, 0)]
+    logged = sorted(path.name.rpartition("_")[2] for path in outcome.logs)
+    assert logged == ["job0.jsonl", "job1.jsonl"]
+
+
+@needs_launchers
+def test_side_by_side_means_processes_and_on_error_stop_reaches_them(run: Run) -> None:
+    both = run("-m", "view.seed=0,7", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    assert both.code == 0, both.err
+    one_by_one = run(
+        "-m", "view.seed=5,0,8", "hydra/launcher=joblib", "hydra.launcher.n_jobs=1", "runtime.on_error=stop"
+    )
+    assert one_by_one.code == 3
+    assert [job["job"] for job in one_by_one.jobs] == [0]
+    assert one_by_one.err.count("skipped after a failure (runtime.on_error=stop)") == 2
+
+
+@needs_launchers
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_job_whose_process_is_killed(run: Run, launcher: str) -> None:
+    outcome = run("-m", "view.seed=6,0", "hydra/launcher=" + launcher)
+    assert outcome.code == 1
+    assert "the process of a job ended without an answer" in outcome.err
+    assert "the same command continues" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_a_launcher_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from toolshift.settings import launchers
+    from toolshift.settings.compose import parse_overrides
+
+    chosen = parse_overrides(["hydra/launcher=submitit_slurm"])
+    monkeypatch.setattr(launchers.importlib.util, "find_spec", lambda _: None)
+    (problem,) = launchers.launcher_problems(chosen, multirun=True)
+    assert problem.endswith("add the extra `launchers`: pip install -e '.[launchers]'")
+    assert launchers.launcher_problems(parse_overrides(["hydra/launcher=basic"]), multirun=True) == []
+    assert launchers.launcher_problems(parse_overrides(["view.seed=1"]), multirun=False) == []
+
+
+@needs_launchers
+def test_slurm_is_asked_for_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    from toolshift.settings import launchers
+    from toolshift.settings.compose import parse_overrides
+
+    chosen = parse_overrides(["hydra/launcher=submitit_slurm"])
+    monkeypatch.setattr(launchers.shutil, "which", lambda _: None)
+    (problem,) = launchers.launcher_problems(chosen, multirun=True)
+    assert "no srun on this machine" in problem
+    monkeypatch.setattr(launchers.shutil, "which", lambda _: "/usr/bin/srun")
+    assert launchers.launcher_problems(chosen, multirun=True) == []
+
+
+@needs_launchers
+def test_launchers_and_torchrun_do_not_mix() -> None:
+    from toolshift.settings.compose import parse_overrides
+    from toolshift.settings.launchers import launcher_problems
+
+    chosen = parse_overrides(["hydra/launcher=joblib"])
+    assert launcher_problems(chosen, multirun=True, environment={"WORLD_SIZE": "1"}) == []
+    (problem,) = launcher_problems(chosen, multirun=True, environment={"WORLD_SIZE": "2"})
+    assert "torchrun starts processes too" in problem
+
+
+@needs_launchers
+def test_every_launcher_file_is_a_valid_launcher(run: Run) -> None:
+    """Hydra checks them against the schemas that the plugins bring; none starts a job here."""
+    for name in ("joblib", "submitit_local", "submitit_slurm"):
+        shown = run("--cfg", "hydra", "--package", "hydra.launcher", "hydra/launcher=" + name)
+        assert shown.code == 0, shown.err
+        assert "_target_: hydra_plugins." in shown.out

@@ -9,16 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from toolshift.data.sample.files import MANIFEST, HashedFolder, manifest_if_intact, replaced_folder
+from toolshift.data.sample.formats.base import format_of
 from toolshift.data.sample.frozen import TOOLBENCH_HASH, WORLD_HASH
 from toolshift.data.sample.tasks import SampleTask, draw_tasks
-from toolshift.data.sample.toolbench import DATASET, Rendering, ToolBenchWriter, task_id
 from toolshift.data.sample.truth import FOLDER, Truth, TruthWriter, WorldHash, read_truth
 from toolshift.data.sample.world import SIZES, WORLDS, SizeName, Spec, World, WorldName, build_world
 from toolshift.runs.files import sha256_file, stable_hash, write_json
+from toolshift.runs.seeds import seed_of
 
 __all__ = [
     "LABEL",
@@ -38,12 +39,13 @@ __all__ = [
     "draw_tasks",
     "read_truth",
     "world_hash",
+    "world_of",
     "write_sample",
 ]
 
 LABEL = "sample (synthetic)"
 _LOG = logging.getLogger(__name__)
-_CODE = ("__init__", "draws", "files", "language", "tasks", "toolbench", "truth", "world")
+_FIRST = "toolbench"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,27 +60,40 @@ class SampleInfo:
     generated: bool
 
 
-def write_sample(folder: Path, spec: Spec) -> SampleInfo:
-    """Write a sample to ``<folder>/<spec.name>`` unless it is there already, made by this code with these arguments.
+def write_sample(folder: Path, spec: Spec, *, dataset: str = _FIRST) -> SampleInfo:
+    """Write a sample in the upstream format of a dataset, unless it is there already, made by this code with these
+    arguments.
 
-    Below it lie ``toolbench/`` in the upstream layout, ``truth/`` (``read_truth``) and ``SAMPLE.json``, which records
-    label, arguments, code and content hashes. Everything appears by one rename. A folder whose files changed is written
-    again; a world that is not the frozen one is logged as a warning.
+    It goes to ``<folder>/<spec.name>``, that of any other dataset than ToolBench to ``<folder>/<dataset>-<spec.name>``.
+    Below it lie ``<dataset>/`` in the upstream layout, ``truth/<dataset>/`` (``read_truth``) and ``SAMPLE.json``, which
+    records label, arguments, code and content hashes. Everything appears by one rename. A folder whose files changed is
+    written again; a world that is not the frozen one is logged as a warning. Which world it is, ``world_of`` says.
 
     Raises:
-        ValueError: if there are too few tasks per domain to document every endpoint.
+        ValueError: if the sample has no such format, or if there are too few tasks per domain to show all that the
+            format must show.
         OSError: if the disk is full or the folder not writable; nothing half-written is left.
     """
-    target = folder / spec.name
-    made_by = {"label": LABEL, "code": _code_hash(), **asdict(spec)}
+    form = format_of(dataset)
+    target = folder / (spec.name if dataset == _FIRST else f"{dataset}-{spec.name}")
+    made_by = {"label": LABEL, "code": _code_hash(dataset), "dataset": dataset, **asdict(spec)}
     found = manifest_if_intact(target, made_by)
     if found is not None:
         return _info(target, found, generated=False)
+    world = form.shaped(build_world(world_of(spec, dataset=dataset)))
     with replaced_folder(target) as new:
-        manifest = {**made_by, **_write(new, spec)}
+        manifest = {**made_by, "world_seed": world.spec.seed, **_write(new, world, dataset=dataset)}
         write_json(new / MANIFEST, manifest)
-    _compare_with_frozen(spec, manifest)
+    if dataset == _FIRST:
+        _compare_with_frozen(spec, manifest)
     return _info(target, manifest, generated=True)
+
+
+def world_of(spec: Spec, *, dataset: str) -> Spec:
+    """The world that a dataset's sample shows: for ToolBench that of ``spec``; for any other dataset one whose seed
+    follows from dataset and seed by name, so that no two datasets show the same tools and requests. The word lists are
+    the same, so names of domains and things recur."""
+    return spec if dataset == _FIRST else replace(spec, seed=seed_of("sample format", dataset, spec.seed))
 
 
 def world_hash(spec: Spec) -> str:
@@ -90,27 +105,25 @@ def world_hash(spec: Spec) -> str:
     return hashed.hexdigest()
 
 
-def _write(folder: Path, spec: Spec) -> dict[str, object]:
+def _write(folder: Path, world: World, *, dataset: str) -> dict[str, object]:
     """Fill a new folder in one pass over the tasks; returns what the manifest says about the content."""
-    world = build_world(spec)
-    rendering = Rendering(world)
     hashed = WorldHash(world)
-    truth_folder = folder / FOLDER / DATASET
+    truth_folder = folder / FOLDER / dataset
     files = HashedFolder(folder)
     with ExitStack() as stack:
         stack.callback(files.close)
-        truth = TruthWriter(truth_folder, world, ids=rendering.ids)
+        writer = format_of(dataset).open_writer(files, world)
+        truth = TruthWriter(truth_folder, world, ids=writer.ids)
         stack.callback(truth.close)
-        writer = ToolBenchWriter(files, rendering)
         writer.write_tools()
         truth.write_library()
         for task in draw_tasks(world):
             hashed.add(task)
             writer.add(task)
-            truth.add(task, task_id=task_id(task))
+            truth.add(task, task_id=writer.task_id(task))
         writer.close()
     upstream = dict(sorted(files.hashes.items()))
-    beside = {f"{FOLDER}/{DATASET}/{path.name}": sha256_file(path) for path in sorted(truth_folder.iterdir())}
+    beside = {f"{FOLDER}/{dataset}/{path.name}": sha256_file(path) for path in sorted(truth_folder.iterdir())}
     return {"sha256": stable_hash(upstream), "world_hash": hashed.hexdigest(), "files": {**upstream, **beside}}
 
 
@@ -126,10 +139,15 @@ def _info(target: Path, manifest: Mapping[str, object], *, generated: bool) -> S
     )
 
 
-def _code_hash() -> str:
+def _code_hash(dataset: str) -> str:
+    """The hash of the code that a sample follows from: this package but the frozen hashes, the format, and the adapter,
+    whose ids the truth is written in."""
     here = Path(__file__).parent
-    others = (here.parent / "names.py", here.parents[1] / "runs" / "seeds.py")
-    return stable_hash([sha256_file(path) for path in (*(here / f"{name}.py" for name in _CODE), *others)])
+    common = sorted(path for path in here.glob("*.py") if path.name != "frozen.py")
+    own = [here / "formats" / "base.py", *sorted((here / "formats").glob(f"{dataset}*.py"))]
+    adapter = sorted((here.parent / "adapters").glob(f"*{dataset}*.py"))
+    others = [here.parent / "names.py", here.parents[1] / "runs" / "seeds.py"]
+    return stable_hash([sha256_file(path) for path in (*common, *own, *adapter, *others)])
 
 
 def _compare_with_frozen(spec: Spec, manifest: Mapping[str, object]) -> None:

@@ -17,35 +17,52 @@ MANIFEST = "SAMPLE.json"
 
 
 class HashedFolder:
-    """Writes files below a folder and knows their SHA-256; ``close`` ends the arrays that are still open."""
+    """Writes files below a folder and knows their SHA-256; ``close`` ends the streams that are still open."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.hashes: dict[str, str] = {}
-        self._arrays: dict[str, _ArrayFile] = {}
+        self._streams: dict[str, _Stream] = {}
 
     def write(self, path: str, content: object) -> None:
         """Write one JSON file."""
-        data = (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode()
-        target = self._target(path)
-        target.write_bytes(data)
+        self.write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+    def write_text(self, path: str, text: str) -> None:
+        """Write one file as it is, in UTF-8."""
+        self.write_bytes(path, text.encode())
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Write one file as it is."""
+        self._target(path).write_bytes(data)
         self.hashes[path] = hashlib.sha256(data).hexdigest()
 
     def append(self, path: str, element: object) -> None:
         """Add an element to a file that is one JSON array."""
-        if path not in self._arrays:
-            self._arrays[path] = _ArrayFile(self._target(path))
-        self._arrays[path].append(element)
+        self._stream(path, start="[\n", between=",\n", end="\n]\n").append(json.dumps(element, ensure_ascii=False))
+
+    def append_line(self, path: str, element: object) -> None:
+        """Add a line to a JSON Lines file."""
+        self.append_text(path, json.dumps(element, ensure_ascii=False) + "\n")
+
+    def append_text(self, path: str, text: str) -> None:
+        """Add text as it is, in UTF-8."""
+        self._stream(path, start="", between="", end="").append(text)
 
     def count(self, path: str) -> int:
-        """Elements appended to a file so far."""
-        return self._arrays[path].count if path in self._arrays else 0
+        """Elements, lines or texts appended to a file so far."""
+        return self._streams[path].count if path in self._streams else 0
 
     def close(self) -> None:
-        """Finish all arrays. Call it also after an error: it closes the files."""
-        for path, array in self._arrays.items():
-            self.hashes[path] = array.close()
-        self._arrays.clear()
+        """Finish all streams. Call it also after an error: it closes the files."""
+        for path, stream in self._streams.items():
+            self.hashes[path] = stream.close()
+        self._streams.clear()
+
+    def _stream(self, path: str, *, start: str, between: str, end: str) -> _Stream:
+        if path not in self._streams:
+            self._streams[path] = _Stream(self._target(path), start=start, between=between, end=end)
+        return self._streams[path]
 
     def _target(self, path: str) -> Path:
         target = self.folder / path
@@ -53,30 +70,31 @@ class HashedFolder:
         return target
 
 
-class _ArrayFile:
-    """A JSON array that is written element by element; memory holds one element."""
+class _Stream:
+    """A text file that is written element by element; memory holds one element."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, start: str, between: str, end: str) -> None:
         self.count = 0
+        self._start, self._between, self._end = start, between, end
         self._hash = hashlib.sha256()
-        self._stream: IO[bytes] = path.open("wb")
+        self._file: IO[bytes] = path.open("wb")
 
-    def append(self, element: object) -> None:
-        self._write(",\n" if self.count else "[\n")
-        self._write(json.dumps(element, ensure_ascii=False))
+    def append(self, element: str) -> None:
+        self._write(self._between if self.count else self._start)
+        self._write(element)
         self.count += 1
 
     def close(self) -> str:
         try:
-            self._write("\n]\n")
+            self._write(self._end)
         finally:
-            self._stream.close()
+            self._file.close()
         return self._hash.hexdigest()
 
     def _write(self, text: str) -> None:
         data = text.encode()
         self._hash.update(data)
-        self._stream.write(data)
+        self._file.write(data)
 
 
 @contextmanager

@@ -36,3 +36,12 @@ TOOLBENCH_HASH: Mapping[tuple[str, str], str] = {
     ("popularity_only", "tiny"): "dc65488ad62585fc1a8f30f2560ccabf314ad1148ee5f9084f2c1d4377ece447",
     ("popularity_only", "small"): "1276762051cf1dc6a9a3421c355129cf0bc19c4fd7c230da3edddc699589cadc",
 }
+
+# dataset -> hash of the world default, size tiny, that its sample shows (another seed, and the format's shape)
+FORMAT_WORLD_HASH: Mapping[str, str] = {
+    "jsonl": "c2da3652b7fa73a03b5e8d6132c48d91917fe4a77afb7cd4496d29a203cce1b7",
+    "taskbench": "6de7e898b41f47a2d54d5448e673ca6d2858b496b8ded5f39fa112e43a1ec569",
+    "toolbench": "516eb8a23b83299978828d055292943ac76d728972599265dc0e1690869367b6",
+    "tooleyes": "8bad3b74a78590e9dfcfca1311458de2973fd91362e4762737b738ca9ef06e20",
+    "trajectbench": "bdd9cb14b52c0c3c96411a53edbaa197708f59c9029737fb058c52ccd042d0c8",
+}

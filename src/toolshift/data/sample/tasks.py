@@ -145,7 +145,7 @@ def _plan(world: World, domain: Domain, draws: Draws) -> list[Group]:
     """One to four different groups; at most one of another domain, and only beside two of this one or more, so that
     the majority rule gives the task its domain."""
     steps = 1 + draws.weighted(_CUMULATED_STEPS)
-    away = steps >= 3 and not domain.tiny and draws.chance(_P_AWAY)
+    away = steps >= 3 and not (domain.tiny or domain.closed) and draws.chance(_P_AWAY)
     chosen = [domain.groups[draws.weighted(domain.use)]]
     while len(chosen) < min(steps - away, len(domain.groups)):
         chosen.append(_next_group(domain, chosen, draws))

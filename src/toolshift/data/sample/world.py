@@ -179,7 +179,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """``groups`` may be asked for, drawn by ``use``; ``climate``: axis -> (values, cumulated weights) of its tasks."""
+    """``groups`` may be asked for, drawn by ``use``; ``climate``: axis -> (values, cumulated weights) of its tasks.
+
+    Tasks of a ``closed`` domain need no other domain's tools (``shape.within_domains``).
+    """
 
     name: str
     groups: tuple[Group, ...]
@@ -187,6 +190,7 @@ class Domain:
     climate: Mapping[str, tuple[tuple[str, ...], tuple[float, ...]]]
     tasks: int
     tiny: bool
+    closed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from toolshift.models.base import FrozenRanker, Scores
-from toolshift.models.features import FeatureBank, Pairs
+from toolshift.models.features import FeatureBank, Pairs, known_space
 
 
 @dataclass(frozen=True, kw_only=True)
 class SemanticCosine(FrozenRanker):
-    """Cosine of the public task and capability texts."""
+    """Cosine of the public task and capability texts, in ``raw`` or ``aligned`` coordinates (tact.md section 6)."""
+
+    space: str = "raw"
+
+    def __post_init__(self) -> None:
+        known_space(self.space, model="semantic_cosine")
 
     def score(self, pairs: Pairs, *, bank: FeatureBank, seed: int) -> Scores:
         """(p,) cosines."""
-        return bank.cosine(pairs)
+        return bank.cosine(pairs, space=self.space)

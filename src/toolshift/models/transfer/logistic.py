@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolshift.models.base import Limits, Scorer, Scores, Source
-from toolshift.models.features import FeatureBank, Pairs
+from toolshift.models.features import FeatureBank, Pairs, known_space
 from toolshift.training.lists import TrainingLists
 
 COMPACT = ("cosine", "distance", "mean product", "largest product", "deviation of products")
@@ -27,6 +27,10 @@ class Logistic:
 
     C: float = 1.0
     components: int = 8
+    space: str = "raw"
+
+    def __post_init__(self) -> None:
+        known_space(self.space, model="logistic")
 
     def epochs(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> Iterator[Scorer]:
         """One fit over the distinct pairs of the source lists; the seed is not used."""
@@ -36,7 +40,7 @@ class Logistic:
     @staticmethod
     def alike(models: Sequence[Logistic]) -> bool:
         """Whether the models have their features in common."""
-        return len({model.components for model in models}) == 1
+        return len({(model.components, model.space) for model in models}) == 1
 
     @staticmethod
     def together(
@@ -49,13 +53,14 @@ class Logistic:
         task = lists.tasks[lists.owner]
         keys, first = np.unique(bank.corpus.pair_key(task, lists.capability), return_index=True)
         pairs = Pairs(task=keys // bank.corpus.n_capabilities, capability=keys % bank.corpus.n_capabilities)
-        axes = principal_axes(pairs, bank=bank, count=models[0].components)
-        x, y = compact_features(pairs, bank=bank, axes=axes), lists.positive[first]
+        space = models[0].space
+        axes = principal_axes(pairs, bank=bank, count=models[0].components, space=space)
+        x, y = compact_features(pairs, bank=bank, axes=axes, space=space), lists.positive[first]
         mean, scale = x.mean(axis=0), x.std(axis=0) + 1e-9
         x = (x - mean) / scale
         fits = [LogisticRegression(C=model.C, max_iter=2000).fit(x, y) for model in models]
         weights = [np.asarray(fit.coef_[0] / scale, np.float64) for fit in fits]
-        yield tuple(FittedLogistic(weights=w, axes=axes, contexts_seen=source.contexts) for w in weights)
+        yield tuple(FittedLogistic(weights=w, axes=axes, space=space, contexts_seen=source.contexts) for w in weights)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +69,7 @@ class FittedLogistic:
 
     weights: NDArray[np.float64]
     axes: NDArray[np.float64]
+    space: str
     contexts_seen: tuple[str, ...]
 
     @property
@@ -78,15 +84,18 @@ class FittedLogistic:
     def score(self, pairs: Pairs, *, bank: FeatureBank, seed: int) -> Scores:
         """(p,) log-odds without the intercept, which ranks nothing."""
         del seed
-        return compact_features(pairs, bank=bank, axes=self.axes) @ self.weights
+        return compact_features(pairs, bank=bank, axes=self.axes, space=self.space) @ self.weights
 
 
-def compact_features(pairs: Pairs, *, bank: FeatureBank, axes: NDArray[np.float64]) -> NDArray[np.float64]:
+def compact_features(
+    pairs: Pairs, *, bank: FeatureBank, axes: NDArray[np.float64], space: str = "raw"
+) -> NDArray[np.float64]:
     """(p, 5 + k) features of the vectors of a pair, computed in chunks."""
+    tasks, capabilities = bank.vectors(space)
     result = np.empty((len(pairs), len(COMPACT) + len(axes)))
     for start in range(0, len(pairs), _CHUNK):
         part = pairs.take(slice(start, start + _CHUNK))
-        left, right = bank.task_vectors[part.task], bank.capability_vectors[part.capability]
+        left, right = tasks[part.task], capabilities[part.capability]
         product = left * right
         rows = result[start : start + _CHUNK]
         rows[:, 0] = product.sum(axis=1, dtype=np.float64)
@@ -96,13 +105,14 @@ def compact_features(pairs: Pairs, *, bank: FeatureBank, axes: NDArray[np.float6
     return result
 
 
-def principal_axes(pairs: Pairs, *, bank: FeatureBank, count: int) -> NDArray[np.float64]:
+def principal_axes(pairs: Pairs, *, bank: FeatureBank, count: int, space: str = "raw") -> NDArray[np.float64]:
     """(count, d) leading eigenvectors of the covariance of x_t * x_c over the pairs; signs made canonical."""
-    dim = bank.task_vectors.shape[1]
+    tasks, capabilities = bank.vectors(space)
+    dim = tasks.shape[1]
     total, second, n = np.zeros(dim), np.zeros((dim, dim)), len(pairs)
     for start in range(0, n, _CHUNK):
         part = pairs.take(slice(start, start + _CHUNK))
-        product = (bank.task_vectors[part.task] * bank.capability_vectors[part.capability]).astype(np.float64)
+        product = (tasks[part.task] * capabilities[part.capability]).astype(np.float64)
         total += product.sum(axis=0)
         second += product.T @ product
     mean = total / n

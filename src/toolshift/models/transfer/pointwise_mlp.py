@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolshift.models.base import Limits, Scorer, Scores, Source
-from toolshift.models.features import FeatureBank, Pairs
+from toolshift.models.features import FeatureBank, Pairs, known_space
 from toolshift.runs.seeds import seed_of
 from toolshift.training.lists import Batch, TrainingLists
 
@@ -39,13 +39,17 @@ _CHUNK_PAIRS = 32_768
 
 @dataclass(frozen=True, kw_only=True)
 class PointwiseMlp:
-    """Adam with decoupled weight decay; at most ``batch_tasks`` tasks a step."""
+    """Adam with decoupled weight decay; at most ``batch_tasks`` tasks a step. space: coordinates of both vectors."""
 
     weight_decay: float = 0.01
     hidden: Sequence[int] = (256, 64)
     dropout: float = 0.1
     learning_rate: float = 1e-3
     batch_tasks: int = 256
+    space: str = "raw"
+
+    def __post_init__(self) -> None:
+        known_space(self.space, model="pointwise_mlp")
 
     def epochs(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> Iterator[Scorer]:
         """Train epoch by epoch; one list per task and epoch.
@@ -87,7 +91,13 @@ class PointwiseMlp:
             if not np.isfinite(mean).all():
                 raise FloatingPointError(f"epoch {number + 1}: the loss is not finite; lower the learning rate")
             yield tuple(
-                FittedMlp(weights=weights, loss=float(loss), contexts_seen=source.contexts, device=limits.device)
+                FittedMlp(
+                    weights=weights,
+                    loss=float(loss),
+                    contexts_seen=source.contexts,
+                    device=limits.device,
+                    space=models[0].space,
+                )
                 for weights, loss in zip(training.weights(), mean, strict=True)
             )
 
@@ -101,6 +111,7 @@ class _Training:
     optimiser: torch.optim.Optimizer
     generator: torch.Generator
     dropout: float
+    space: str
 
     @staticmethod
     def begin(models: Sequence[PointwiseMlp], *, bank: FeatureBank, seed: int, device: str) -> _Training:
@@ -116,19 +127,26 @@ class _Training:
         if device != "cpu":  # masks are drawn where they are used
             generator = torch.Generator(device=device).manual_seed(seed_of("pointwise_mlp", seed, "dropout") % 2**62)
         optimiser = torch.optim.Adam(list(network.values()), lr=first.learning_rate, fused=True)
-        return _Training(network=network, decay=decay, optimiser=optimiser, generator=generator, dropout=first.dropout)
+        return _Training(
+            network=network,
+            decay=decay,
+            optimiser=optimiser,
+            generator=generator,
+            dropout=first.dropout,
+            space=first.space,
+        )
 
     def step(self, batch: Batch, *, bank: FeatureBank, positive_weight: torch.Tensor) -> torch.Tensor:
         """(s,) loss of every network on a batch, before the step that it takes."""
         import torch
 
-        device = positive_weight.device
+        device, (task_vectors, capability_vectors) = positive_weight.device, bank.vectors(self.space)
         capabilities, place = np.unique(batch.capability, return_inverse=True)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
             outputs = stacked_logits(
                 self.network,
-                torch.from_numpy(np.asarray(bank.task_vectors[batch.tasks])).to(device),
-                torch.from_numpy(np.asarray(bank.capability_vectors[capabilities])).to(device),
+                torch.from_numpy(np.asarray(task_vectors[batch.tasks])).to(device),
+                torch.from_numpy(np.asarray(capability_vectors[capabilities])).to(device),
                 task=torch.from_numpy(batch.owner).to(device),
                 capability=torch.from_numpy(place.ravel()).to(device),
                 dropout=self.dropout,
@@ -162,6 +180,7 @@ class FittedMlp:
     loss: float
     contexts_seen: tuple[str, ...]
     device: str = "cpu"
+    space: str = "raw"
 
     @property
     def record(self) -> Mapping[str, Any]:
@@ -177,6 +196,7 @@ class FittedMlp:
         import torch
 
         del seed
+        task_vectors, capability_vectors = bank.vectors(self.space)
         network = {name: torch.from_numpy(value).to(self.device) for name, value in self.weights.items()}
         result = np.empty(len(pairs), np.float64)
         with torch.no_grad():
@@ -186,8 +206,8 @@ class FittedMlp:
                 capabilities, capability = np.unique(part.capability, return_inverse=True)
                 outputs = logits(
                     network,
-                    torch.from_numpy(np.asarray(bank.task_vectors[tasks])).to(self.device),
-                    torch.from_numpy(np.asarray(bank.capability_vectors[capabilities])).to(self.device),
+                    torch.from_numpy(np.asarray(task_vectors[tasks])).to(self.device),
+                    torch.from_numpy(np.asarray(capability_vectors[capabilities])).to(self.device),
                     task=torch.from_numpy(task.ravel()).to(self.device),
                     capability=torch.from_numpy(capability.ravel()).to(self.device),
                 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toolshift.models.base import Limits, Source
+from toolshift.models.base import BadParameter, Limits, Source
 from toolshift.models.features import Pairs
 from toolshift.models.transfer import blend
 from toolshift.models.transfer.blend import SIGNALS, Blend, FittedBlend, own_records, signals
@@ -35,7 +35,9 @@ def source(small: Any, make: Any, worlds: Any) -> Source:
     return Source(
         target="T",
         fold=small.fold(worlds.Rules()),
+        held_out=("T",),
         contexts=("A", "B"),
+        context_names=corpus.domains,
         context_of=corpus.task_domain.copy(),
         build=lambda _: {"v": make.manifest(rows)},
     )
@@ -76,7 +78,11 @@ def test_scores_by_hand(small: Any) -> None:
     bank = small.bank()
     pairs = Pairs(task=np.array([0, 0, 1]), capability=np.array([0, 2, 1]))
     fitted = FittedBlend(
-        weights=np.array([2.0, 0.0, 0.0, 0.0, 3.0]), source_records=np.array([4, 1, 0]), contexts_seen=("A",)
+        signals=SIGNALS,
+        space="raw",
+        weights=np.array([2.0, 0.0, 0.0, 0.0, 3.0]),
+        source_records=np.array([4, 1, 0]),
+        contexts_seen=("A",),
     )
     expected = 2 * bank.cosine(pairs) + 3 * np.log([5.0, 1.0, 2.0])
     np.testing.assert_allclose(fitted.score(pairs, bank=bank, seed=1), expected)
@@ -90,9 +96,27 @@ def test_signals_are_the_cheap_rows(fixed_world: Any, make: Any) -> None:
         bank.bm25(pairs, k1=1.5, b=0.75),
         bank.schema_match(pairs, pool=4, operation=True),
         bank.best_endpoint_cosine(pairs),
+        np.log1p(np.arange(len(pairs))),
     ]
-    np.testing.assert_array_equal(signals(pairs, bank=bank), np.column_stack(expected))
-    assert len(SIGNALS) == len(expected) + 1
+    found = signals(pairs, SIGNALS, bank=bank, records=np.arange(len(pairs)))
+    np.testing.assert_array_equal(found, np.column_stack(expected))
+    some = signals(pairs, ("log_source_records", "cosine"), bank=bank, records=np.arange(len(pairs)))
+    np.testing.assert_array_equal(some, found[:, [4, 0]])
+
+
+@pytest.mark.parametrize("names", [(), ("cosine", "cosine"), ("cosine", "sine")])
+def test_signals_that_are_not_there_are_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(BadParameter, match="expected some of cosine, bm25, schema_match"):
+        Blend(signals=names)
+
+
+def test_a_blend_of_one_signal_ranks_as_the_signal(fixed_world: Any, worlds: Any, make: Any) -> None:
+    source, bank = make.source(fixed_world, worlds.Rules(length=8, hard=4), target="D1"), fixed_world.bank()
+    pairs = make.all_pairs(fixed_world.corpus)
+    (fitted,) = Blend(signals=("cosine",)).epochs(source, bank=bank, seed=0, limits=ALL)
+    ratio = fitted.score(pairs, bank=bank, seed=0) / bank.cosine(pairs)
+    np.testing.assert_allclose(ratio, ratio[0])
+    assert not Blend.alike([Blend(), Blend(signals=("cosine",))])
 
 
 def test_one_fit_on_raw_signals(fixed_world: Any, worlds: Any, make: Any) -> None:
@@ -107,3 +131,14 @@ def test_one_fit_on_raw_signals(fixed_world: Any, worlds: Any, make: Any) -> Non
     assert np.linalg.norm(weak.state()["weights"]) < np.linalg.norm(fitted.state()["weights"])
     (capped,) = Blend(l2=0.01).epochs(source, bank=bank, seed=0, limits=Limits(epochs=1, max_tasks=5))
     assert not np.array_equal(capped.state()["weights"], fitted.state()["weights"])
+
+
+def test_fits_together_are_the_fits_alone(fixed_world: Any, worlds: Any, make: Any) -> None:
+    source, bank = make.source(fixed_world, worlds.Rules(length=8, hard=4), target="D1"), fixed_world.bank()
+    models = [Blend(l2=1.0), Blend(l2=0.001)]
+    (together,) = Blend.together(models, source, bank=bank, seed=0, limits=ALL)
+    for model, fitted in zip(models, together, strict=True):
+        (alone,) = model.epochs(source, bank=bank, seed=0, limits=ALL)
+        assert isinstance(fitted, FittedBlend) and isinstance(alone, FittedBlend)
+        np.testing.assert_array_equal(fitted.weights, alone.weights)
+    assert not np.array_equal(together[0].state()["weights"], together[1].state()["weights"])

@@ -97,6 +97,21 @@ def test_the_cap_and_the_strength_reach_the_fit(fixed_world: Any, worlds: Any, m
 
 def test_the_seed_is_not_used(fixed_world: Any, make: Any) -> None:
     bank, pairs = fixed_world.bank(), make.all_pairs(fixed_world.corpus)
-    fitted = FittedLogistic(weights=np.arange(7.0), axes=np.eye(2, bank.task_vectors.shape[1]), contexts_seen=())
+    fitted = FittedLogistic(
+        weights=np.arange(7.0), axes=np.eye(2, bank.task_vectors.shape[1]), space="raw", contexts_seen=()
+    )
     np.testing.assert_array_equal(fitted.score(pairs, bank=bank, seed=1), fitted.score(pairs, bank=bank, seed=2))
     assert fitted.record["weights"] == list(range(7))
+
+
+def test_fits_together_are_the_fits_alone(fixed_world: Any, worlds: Any, make: Any) -> None:
+    source, bank = make.source(fixed_world, worlds.Rules(length=8, hard=4), target="D1"), fixed_world.bank()
+    models = [Logistic(C=c, components=3) for c in (0.01, 1.0)]
+    assert Logistic.alike(models)
+    assert not Logistic.alike([*models, Logistic(components=4)])
+    (together,) = Logistic.together(models, source, bank=bank, seed=0, limits=ALL)
+    for model, fitted in zip(models, together, strict=True):
+        (alone,) = model.epochs(source, bank=bank, seed=0, limits=ALL)
+        assert isinstance(fitted, FittedLogistic) and isinstance(alone, FittedLogistic)
+        np.testing.assert_array_equal(fitted.weights, alone.weights)
+    assert not np.array_equal(together[0].state()["weights"], together[1].state()["weights"])

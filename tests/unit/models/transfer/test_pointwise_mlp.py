@@ -14,6 +14,7 @@ from toolshift.models.base import Limits, Source
 from toolshift.models.features import Pairs
 from toolshift.models.transfer import pointwise_mlp
 from toolshift.models.transfer.pointwise_mlp import FittedMlp, PointwiseMlp, initial_weights, logits
+from toolshift.runs.seeds import seed_of
 from toolshift.training.lists import TrainingLists
 
 torch = pytest.importorskip("torch")
@@ -118,6 +119,58 @@ def test_fewer_epochs_are_the_first_of_more(source: Source, bank: Any) -> None:
 @pytest.mark.parametrize("change", [{"weight_decay": 0.5}, {"dropout": 0.5}, {"learning_rate": 0.01}])
 def test_every_parameter_reaches_the_fit(source: Source, bank: Any, change: dict[str, float]) -> None:
     assert digest(last(small(**change), source, bank)) != digest(last(small(), source, bank))
+
+
+def test_models_trained_together_are_those_trained_alone(source: Source, bank: Any) -> None:
+    models = [small(weight_decay=w, dropout=0.3) for w in (5.0, 0.1, 0.0)]
+    assert PointwiseMlp.alike(models)
+    pairs = Pairs(task=source.tasks[:4], capability=np.arange(4))
+    *_, together = PointwiseMlp.together(models, source, bank=bank, seed=42, limits=TWO)
+    for model, fitted in zip(models, together, strict=True):
+        alone = last(model, source, bank)
+        assert fitted.record["training_loss"] == pytest.approx(alone.record["training_loss"], rel=1e-5)
+        scores = (one.score(pairs, bank=bank, seed=0) for one in (fitted, alone))
+        np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-5)
+    norms = [sum(float(np.square(v).sum()) for v in fitted.state().values()) for fitted in together]
+    assert norms[0] < 0.97 * norms[1] < norms[1] < norms[2]
+
+
+@pytest.mark.parametrize("change", [{"hidden": (16, 9)}, {"dropout": 0.5}, {"learning_rate": 0.1}])
+def test_models_of_another_kind_are_not_trained_together(change: dict[str, Any]) -> None:
+    assert not PointwiseMlp.alike([small(), small(**change)])
+    assert PointwiseMlp.alike([small(hidden=[16, 8]), small(weight_decay=1.0)])
+
+
+def test_the_decay_is_that_of_adamw(source: Source, bank: Any, fixed_world: Any) -> None:
+    """One step of a single batch, against the optimiser that has decoupled decay built in."""
+    limits = Limits(epochs=1, max_tasks=None)
+    fitted = last(small(weight_decay=7.0, dropout=0.0, batch_tasks=999), source, bank, limits=limits)
+    generator = torch.Generator().manual_seed(seed_of("pointwise_mlp", 42) % 2**62)
+    network = initial_weights(bank.task_vectors.shape[1], hidden=(16, 8), generator=generator)
+    optimiser = torch.optim.AdamW(list(network.values()), lr=1e-3, weight_decay=7.0)
+    lists = TrainingLists.of(source.manifests, fixed_world.corpus, max_tasks=None)
+    (batch,) = lists.epoch(0, seed=42, batch_tasks=999)
+    outputs = logits(
+        network,
+        torch.from_numpy(bank.task_vectors[batch.tasks]),
+        torch.from_numpy(bank.capability_vectors),
+        task=torch.from_numpy(batch.owner),
+        capability=torch.from_numpy(batch.capability),
+    )
+    weight = torch.tensor(float((~lists.positive).sum() / lists.positive.sum()))
+    labels = torch.from_numpy(batch.positive.astype(np.float32))
+    torch.nn.functional.binary_cross_entropy_with_logits(outputs, labels, pos_weight=weight).backward()
+    optimiser.step()
+    for name, value in network.items():
+        np.testing.assert_allclose(fitted.state()[name], value.detach().numpy(), rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_the_cap_on_a_step_makes_more_of_them(source: Source, bank: Any) -> None:
+    capped = last(small(), source, bank, limits=Limits(epochs=2, max_tasks=None, batch_tasks=4))
+    assert digest(capped) == digest(last(small(batch_tasks=4), source, bank))
+    assert digest(last(small(), source, bank, limits=Limits(epochs=2, max_tasks=None, batch_tasks=99))) == digest(
+        last(small(), source, bank)
+    )
 
 
 def test_the_cap_reaches_the_fit(source: Source, bank: Any) -> None:

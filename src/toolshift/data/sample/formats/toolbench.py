@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
 
 from toolshift.data.names import local_name, standardize
 from toolshift.data.sample.draws import Draws
 from toolshift.data.sample.files import HashedFolder
+from toolshift.data.sample.formats.base import text_id
 from toolshift.data.sample.tasks import SampleTask
 from toolshift.data.sample.truth import Ids
 from toolshift.data.sample.world import Parameter, SampleCapability, SampleEndpoint, World
@@ -102,9 +102,14 @@ class Rendering:
         return found
 
 
-def task_id(task: SampleTask) -> str:
-    """The id of the record that a task's text becomes."""
-    return f"{DATASET}/{sha256(task.text.encode()).hexdigest()[:16]}"
+def shaped(world: World) -> World:
+    """The world as it is: ToolBench's tools have several APIs."""
+    return world
+
+
+def open_writer(files: HashedFolder, world: World) -> ToolBenchWriter:
+    """A writer of ToolBench's layout."""
+    return ToolBenchWriter(files, Rendering(world))
 
 
 class ToolBenchWriter:
@@ -118,6 +123,15 @@ class ToolBenchWriter:
             domain.name: [c for c in world.capabilities if c.domain == domain.name and not c.idle]
             for domain in world.domains
         }
+
+    @property
+    def ids(self) -> Ids:
+        """Record ids by row of the world."""
+        return self.rendering.ids
+
+    def task_id(self, task: SampleTask) -> str:
+        """The id of the record that a task's text becomes."""
+        return text_id(DATASET, task)
 
     def write_tools(self) -> None:
         """Write one file per tool that has one."""

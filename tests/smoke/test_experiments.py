@@ -85,8 +85,8 @@ def test_the_table_is_tidy_and_says_what_it_is_made_from(finished: Any) -> None:
     assert all(0 <= float(row["mean"]) <= 1 for row in rows if row["mean"])
     assert "sample (synthetic)" in (tables / f"{name}.md").read_text()
     assert "sample (synthetic)" in (tables / f"{name}.tex").read_text()
-    assert (tables / "artefacts.csv").is_file()
-    assert (tables / "artefacts.md").is_file()
+    assert (tables / f"{name}_artefacts.csv").is_file()
+    assert (tables / f"{name}_artefacts.md").is_file()
 
 
 def test_the_terminal_shows_changes_and_a_readable_table(finished: Any) -> None:

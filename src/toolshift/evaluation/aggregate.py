@@ -63,7 +63,8 @@ class TableSpec:
     is the row of the last line (gain over the strongest other row); None takes the best row of each column.
     ``selection`` and ``ties`` are named in captions. ``texts`` says which encoder and texts the rows read and whether
     tasks were limited; ``missing`` lists runs that were asked for and are not there; ``remarks`` are sentences that end
-    the caption of a main table. ``model_order`` and ``view_order`` come first in that order, others follow
+    the caption of a main table; ``title`` follows the name in its heading.
+    ``model_order`` and ``view_order`` come first in that order, others follow
     alphabetically.
 
     Raises:
@@ -87,6 +88,7 @@ class TableSpec:
     texts: str = ""
     missing: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    title: str = ""
     model_order: tuple[str, ...] = ()
     view_order: tuple[str, ...] = _VIEW_ORDER
 

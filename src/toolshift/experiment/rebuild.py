@@ -13,6 +13,7 @@ from toolshift.experiment.main import for_terminal, log_to_stderr, say
 from toolshift.experiment.plan import TABLE_AXES, axes_of, variant_name
 from toolshift.experiment.tables import Written, build_tables
 from toolshift.runs.ledger import ledger
+from toolshift.runs.locks import exclusive
 from toolshift.settings.axes import expand_axes
 from toolshift.settings.compose import load_settings
 from toolshift.settings.launch import Launch
@@ -69,7 +70,8 @@ def rebuild_family(settings: Settings, family: Family, *, launch: Launch, reuse:
     if not any(run.model == settings.reference for run in runs):
         say(f"{settings.name}: no table: the reference {settings.reference} has no finished run")
         return None
-    return build_tables(settings, runs, fixed=launch.overridden_keys, reuse=reuse)
+    with exclusive(Path(settings.paths.outputs) / "tables" / ".lock"):  # jobs of a sweep write the same files
+        return build_tables(settings, runs, fixed=launch.overridden_keys, reuse=reuse)
 
 
 def missing(settings: Settings, runs: Sequence[DoneRun], *, family: Family, launch: Launch) -> list[str]:

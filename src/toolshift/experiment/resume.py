@@ -30,7 +30,10 @@ AFTER_SCORES = (
     "evaluation/",
     "reporting/",
     *(f"experiment/{name}.py" for name in ("activity", "bench", "export", "families", "finished", "main", "paper")),
-    *(f"experiment/{name}.py" for name in ("prepare", "rebuild", "tables")),
+    *(f"experiment/{name}.py" for name in ("cost", "download", "nulls", "prepare", "rebuild", "tables")),
+    *(f"runs/{name}.py" for name in ("devices", "locks", "log", "status", "tracking")),
+    *(f"data/{name}.py" for name in ("download", "sources", "transfer")),
+    "settings/launch",
 )
 PAIR_COLUMNS = ("view", "task_id", "capability_id")
 

@@ -26,6 +26,7 @@ from toolshift.reporting.activity import activity_page, mark_inactive, write_act
 from toolshift.reporting.artefacts import artefact_page, control_rows, mark_artefacts, write_artefacts
 from toolshift.reporting.forest import write_forest
 from toolshift.reporting.markdown import to_markdown
+from toolshift.reporting.targets import target_rows, targets_page, write_targets
 from toolshift.reporting.tidy import blocks, paper_remark, with_note, with_paper
 from toolshift.reporting.writer import write_table
 from toolshift.runs.files import read_json, sha256_file, stable_hash, write_json
@@ -46,7 +47,11 @@ def _texts(settings: Settings) -> str:
     options = ", ".join(f"{key}={value}" for key, value in sorted(settings.dataset.options.items()))
     limits = f"; limited by debug={settings.debug.name}" if settings.debug.name != "none" else ""
     world = f", world {settings.data.world}" if settings.data.source == "sample" else ""
-    return f"Dataset {settings.dataset.name}{world} ({options}), encoder {settings.encoder.name}{limits}"
+    several = "+".join(settings.protocol.dataset_names)
+    texts = f"Datasets {several}{world}" if several else f"Dataset {settings.dataset.name}{world} ({options})"
+    cap = settings.protocol.max_source_tasks
+    capped = "" if cap is None else f", at most {cap} source tasks per context"
+    return f"{texts}, encoder {settings.encoder.name}{capped}{limits}"
 
 
 def selection_text(settings: Settings, runs: Sequence[DoneRun]) -> str:
@@ -116,6 +121,7 @@ def table_spec(
         power=table.power,
         selection=selection_text(settings, runs),
         ties=evaluation.ties,
+        title=table.title,
         texts=_texts(settings),
         missing=tuple(missing),
         remarks=(remark,) if remark else (),
@@ -271,14 +277,36 @@ def _build(settings: Settings, runs: Sequence[DoneRun], *, missing: Sequence[str
     statistics = pd.concat(pages).drop_duplicates()
     chance = chance_distance(analysis, model="random", chance=RANDOM_EXPECTED)
     controls = control_rows(tidy, table=table, chance=chance)
-    paths += write_artefacts(statistics, controls, data=spec.data, folder=outputs / "tables")
+    paths += write_artefacts(statistics, controls, data=spec.data, name=spec.name, folder=outputs / "tables")
     paths += _forests(analysis, tidy, settings=settings, spec=spec)
     main = {"universe": settings.view.universe, "miner": settings.view.miner, "slice": "all"}
     drawn = blocks(_only(printed, main), gains=_only(gains, main))
     shown = {key: main[key] for key in ("universe", "miner")}
     page = artefact_page(_only(statistics, shown), _only(controls, shown), data=spec.data)
-    pages = [to_markdown(drawn, spec=spec), page, activity_page(_only(moved, shown))]
+    pages = [
+        to_markdown(drawn, spec=spec),
+        *_few_targets(runs, spec=spec, only=shown, folder=outputs / "tables", paths=paths),
+        page,
+    ]
+    pages.append(activity_page(_only(moved.loc[moved["settings"] != "", :], shown)))  # all rows are in the file
     return Written(paths=tuple(paths), markdown="\n".join(page for page in pages if page))
+
+
+def _few_targets(
+    runs: Sequence[DoneRun], *, spec: TableSpec, only: Mapping[str, str], folder: Path, paths: list[Path]
+) -> Iterator[str]:
+    """With too few targets for a test over them, every target's values: files in ``folder``, which are added to
+    ``paths``, and a page of one variant."""
+    frames = [
+        pd.read_csv(run.folder.path / "metrics.csv").assign(universe=run.universe, miner=run.miner, purge=run.purge)
+        for run in runs
+    ]
+    metrics = pd.concat(frames, ignore_index=True)
+    if metrics["target"].nunique() >= spec.min_targets_two_level:
+        return
+    rows = target_rows(metrics, spec=spec)
+    paths += write_targets(rows, spec=spec, folder=folder)
+    yield targets_page(_only(rows, only), spec=spec)
 
 
 def mark_not_converged(tidy: pd.DataFrame, runs: Sequence[DoneRun]) -> pd.DataFrame:

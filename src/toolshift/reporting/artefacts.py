@@ -70,15 +70,17 @@ def mark_artefacts(tidy: pd.DataFrame, *, table: TableSettings) -> pd.DataFrame:
     return with_note(tidy, np.array(hit, bool), ARTEFACT)
 
 
-def write_artefacts(statistics: pd.DataFrame, controls: pd.DataFrame, *, data: str, folder: Path) -> list[Path]:
-    """Write ``artefacts.csv`` (tidy statistics, controls included) and ``artefacts.md``.
+def write_artefacts(
+    statistics: pd.DataFrame, controls: pd.DataFrame, *, data: str, name: str, folder: Path
+) -> list[Path]:
+    """Write ``<name>_artefacts.csv`` (tidy statistics, controls included) and ``<name>_artefacts.md``.
 
     statistics: rows of `evaluation.artefacts.artefact_rows` of every variant. controls: `control_rows`.
     """
     tidy = pd.concat([statistics, _controls_as_statistics(controls)], ignore_index=True)
     return [
-        write_text(folder / "artefacts.csv", to_csv(tidy)),
-        write_text(folder / "artefacts.md", artefact_page(statistics, controls, data=data)),
+        write_text(folder / f"{name}_artefacts.csv", to_csv(tidy)),
+        write_text(folder / f"{name}_artefacts.md", artefact_page(statistics, controls, data=data)),
     ]
 
 

@@ -32,7 +32,7 @@ STYLE = Style(
 
 def to_markdown(blocks: Sequence[Block], *, spec: TableSpec) -> str:
     """For each block the main table; for whole lists (slice ``all``) the reference test and the other averages too."""
-    parts = [f"# {escape(spec.name)}"]
+    parts = [f"# {escape(f'{spec.name}: {spec.title}' if spec.title else spec.name)}"]
     if spec.missing:
         parts.append("\n".join(f"- {escape(note)}" for note in grid.missing_notes(spec)))
     for block in blocks:

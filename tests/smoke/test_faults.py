@@ -196,3 +196,31 @@ def test_an_experiment_without_a_table_is_refused_before_it_runs(call: Call, too
     assert outcome.code == 2
     assert "no table 'train' in conf/tables; did you mean 'lodo'?" in outcome.err
     assert not outcome.runs
+
+
+def test_a_dataset_without_gold_is_not_ranked(call: Call, tools: Any) -> None:
+    outcome = call("experiment=lodo", "debug=tiny", "data.sample_size=tiny", "dataset=tooleyes")
+    assert outcome.code == 1
+    assert "error: tooleyes: " in outcome.err
+    outcome.refuse_traceback()
+    assert not outcome.runs
+
+
+@pytest.mark.real
+def test_an_excerpt_is_not_reported_on(call: Call, tools: Any, tmp_path: Path, data_root: Path) -> None:
+    """The preset of the paper needs TaskBench, of which only an excerpt is there."""
+    asked = ("data=real", f"data.root={data_root}")
+    alone = call("experiment=lodo", "dataset=taskbench", "debug=tiny", *asked, cache=tmp_path)
+    together = call("experiment=cross_dataset", "protocol.datasets=paper", "debug=tiny", *asked, cache=tmp_path)
+    for outcome in (alone, together):
+        assert outcome.code == 1
+        assert "error: taskbench: " in outcome.err
+        outcome.refuse_traceback()
+    assert not together.runs
+
+
+def test_a_misspelt_preset_names_the_nearest_one(call: Call, tools: Any) -> None:
+    outcome = call("experiment=cross_dataset", "protocol.datasets=locl")
+    assert outcome.code == 2
+    assert "protocol.datasets: no dataset or preset 'locl'; did you mean" in outcome.err
+    assert call("experiment=cross_dataset", "protocol.datasets=toolbench+bfc").code == 2

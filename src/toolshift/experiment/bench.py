@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,20 +18,26 @@ import numpy as np
 from toolshift.evaluation.bench import bench_measures
 from toolshift.evaluation.bootstrap import transfer_bootstrap
 from toolshift.experiment.main import log_to_stderr, say
+from toolshift.experiment.run import source_of_target
 from toolshift.experiment.tables import done_runs
 from toolshift.experiment.workspace import Workspace, open_workspace
+from toolshift.models.base import Limits
+from toolshift.models.transfer.pointwise_mlp import PointwiseMlp
 from toolshift.runs.environment import environment
 from toolshift.runs.files import read_json, write_json
+from toolshift.selection.nested import grid_settings
 from toolshift.settings.axes import expand_axes, with_value
 from toolshift.settings.compose import load_settings
 from toolshift.settings.errors import UserError
 from toolshift.settings.launch import Launch
+from toolshift.settings.options import load_model
 
 MEASURES_RATIO = 20.0
 BOOTSTRAP_S = 10.0
 VIEWS_S = 60.0
 PEAK_RSS_MB = 4096.0
 AGAIN_S = 15.0
+STACKED_RATIO = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +78,7 @@ def bench(launch: Launch) -> int:
         lambda: measures_figures(2_000 if quick else 100_000, judged=not quick),
         lambda: bootstrap_figures(200 if quick else 10_000, judged=not quick),
         lambda: views_figures(launch),
+        lambda: stacked_figures(launch, epochs=1 if quick else 3, judged=not quick),
         lambda: experiment_figures(launch),
     ]
     figures = [figure for part in parts for figure in part()]
@@ -173,6 +181,37 @@ def _views_figure(launch: Launch, universe: str, *, workspace: Workspace) -> Fig
         target=VIEWS_S,
         detail=f"lists: {sizes}",
     )
+
+
+def stacked_figures(launch: Launch, *, epochs: int, judged: bool) -> list[Figure]:
+    """The settings of pointwise_mlp fitted side by side against one by one, on the sources of the first target."""
+    workspace, model = open_workspace(launch.settings), load_model("pointwise_mlp")
+    variant = workspace.variant(launch.settings)
+    source = source_of_target(variant.folds.targets[0], variant, workspace)
+    budget = launch.settings.selection.budgets["fast"]
+    limits = Limits(epochs=epochs, max_tasks=budget.max_tasks, batch_tasks=budget.batch_tasks)
+    models = [PointwiseMlp(**{**model.params, **setting}) for setting in grid_settings(model.grid)]
+    bank = workspace.bank
+
+    def timed(fit: Callable[[], Iterator[object]]) -> float:
+        start = time.perf_counter()
+        deque(fit(), maxlen=0)
+        return time.perf_counter() - start
+
+    timed(lambda: models[0].epochs(source, bank=bank, seed=0, limits=Limits(epochs=1, max_tasks=8)))  # imports, lists
+    alone = sum(timed(lambda m=m: m.epochs(source, bank=bank, seed=0, limits=limits)) for m in models)
+    together = timed(lambda: PointwiseMlp.together(models, source, bank=bank, seed=0, limits=limits))
+    return [
+        Figure(
+            name=f"{len(models)} settings of pointwise_mlp side by side, times faster than one by one",
+            value=alone / together,
+            unit="x",
+            target=STACKED_RATIO,
+            at_least=True,
+            judged=judged,
+            detail=f"{together:.1f} s against {alone:.1f} s, {epochs} epochs of at most {budget.max_tasks} tasks",
+        )
+    ]
 
 
 def experiment_figures(launch: Launch) -> list[Figure]:

@@ -20,12 +20,18 @@ def open_records(settings: Settings) -> LoadedRecords:
     """Read (or rebuild) the record store of what the protocol ranks; on a bare machine the sample is generated first.
 
     The dataset of the group ``dataset`` keeps the options of the command line among several.
+
+    Raises:
+        UserError: if one of several datasets may not be scored.
     """
     names = settings.protocol.dataset_names
     if not names:
         return open_dataset(settings, settings.dataset)
-    own = settings.dataset
-    return _together([open_dataset(settings, own if own.name == name else load_dataset(name)) for name in names])
+    own, parts = settings.dataset, list[LoadedRecords]()
+    for name in names:
+        parts.append(open_dataset(settings, own if own.name == name else load_dataset(name)))
+        refuse_unscorable(parts[-1])  # before the next one is read
+    return _together(parts)
 
 
 def open_dataset(settings: Settings, dataset: DatasetSettings) -> LoadedRecords:

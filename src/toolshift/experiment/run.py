@@ -216,7 +216,7 @@ def _say_cost(active: Sequence[ActiveRun], board: Board, workspace: Workspace, *
     if not any(run.plan.model.grid for run in active):
         return
     targets = np.unique(board.target)
-    source = _source(board.variant.folds.targets[targets[0]], board.variant, workspace)
+    source = source_of_target(board.variant.folds.targets[targets[0]], board.variant, workspace)
     for cost in announce([run.plan for run in active], source, targets=targets.size, bank=workspace.bank):
         log.info("cost of %s", cost.line(processes=processes))
 
@@ -229,7 +229,7 @@ def _share_out(active: Sequence[ActiveRun], board: Board, workspace: Workspace, 
 
     @lru_cache(maxsize=1)
     def place(number: int) -> Place:
-        source = _source(board.variant.folds.targets[number], board.variant, workspace)
+        source = source_of_target(board.variant.folds.targets[number], board.variant, workspace)
         return Place(source=source, here=np.flatnonzero(board.target == number), columns=board.columns(number))
 
     def attempt(unit: Unit) -> Outcome:
@@ -308,7 +308,7 @@ def _fail(run: ActiveRun, error: Exception, *, where: str, trace: str = "") -> N
         raise error
 
 
-def _source(target: str, variant: Variant, workspace: Workspace) -> Source:
+def source_of_target(target: str, variant: Variant, workspace: Workspace) -> Source:
     """The sources of one target: labels of its train tasks alone, lists rebuilt from them when asked for."""
     rows = variant.folds.rows(target, role="train")
     context_of = np.full(workspace.corpus.n_tasks, -1, np.int64)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toolshift.experiment.run import _source
+from toolshift.experiment.run import source_of_target
 from toolshift.experiment.workspace import Workspace
 from toolshift.models.frozen.candidate_only import CandidateOnly
 from toolshift.models.frozen.cosine_noise import CosineNoise
@@ -84,7 +84,7 @@ def test_an_experiment_hands_a_model_the_labels_of_its_train_tasks(
     workspace = Workspace(settings=settings, records=worlds.fixed(), fingerprint="x", encoder=worlds.WordEncoder())
     variant = workspace.variant(settings)
     for target in variant.folds.targets:
-        source = _source(target, variant, workspace)
+        source = source_of_target(target, variant, workspace)
         train = variant.folds.rows(target, role="train")
         outside = np.setdiff1d(np.arange(workspace.corpus.n_tasks), train)
         labels = source.fold.labels

@@ -64,13 +64,17 @@ def _line(experiment: str, folder: RunFolder, state: State) -> RunLine:
         experiment=experiment,
         run=folder.path.name,
         model=str(_at(identity, "model", "name")),
-        variant="/".join(str(_at(identity, *key)) for key in _VARIANT),
+        variant=_variant(identity),
         at=str(status.get("at", "")),
         note=_note(state, status, stale=stale),
     )
 
 
-_VARIANT = (("view", "universe"), ("view", "miner"), ("protocol", "purge"), ("protocol", "dedup"))
+def _variant(identity: Mapping[str, Any]) -> str:
+    keys = (("view", "universe"), ("view", "miner"), ("protocol", "purge"))
+    dedup = str(_at(identity, "protocol", "dedup"))
+    name = "/".join(str(_at(identity, *key)) for key in keys)
+    return name if dedup in ("?", "none") else f"{name}+dedup={dedup}"
 
 
 def _note(state: State, status: Mapping[str, Any], *, stale: bool) -> str:

@@ -118,10 +118,10 @@ def test_the_budget_is_the_configured_one() -> None:
     assert budget_of(plan_of(trainable(1.0))) == Budget(
         name="fast",
         folds=3,
-        settings=3,
+        settings=2,
         max_tasks=2000,
-        validation_tasks=500,
-        epochs=5,
+        validation_tasks=50,
+        epochs=2,
         batch_tasks=32,
         every_seed=False,
         device="cpu",

@@ -39,7 +39,11 @@ TOOLBENCH_HASH: Mapping[tuple[str, str], str] = {
 
 # dataset -> hash of the world default, size tiny, that its sample shows (another seed, and the format's shape)
 FORMAT_WORLD_HASH: Mapping[str, str] = {
+    "apibank": "39c0b98d7a62707029e3b62a70d214189bfb8fad8a7f3242224b28940e505afa",
+    "apibench": "2656e130bae6d2cfa63f9dc644ffc8a49b0cf9e4cc902c56a3be77e41078eb3a",
+    "bfcl": "b06b5e14ad506eaccef528d221339b1a52237bee970d30fc5d97ed9109c8b5e7",
     "jsonl": "c2da3652b7fa73a03b5e8d6132c48d91917fe4a77afb7cd4496d29a203cce1b7",
+    "metatool": "49ba320dcfc4f583ab4778dcec3681e15bb3f02478466d5de7ace639d7b51336",
     "taskbench": "6de7e898b41f47a2d54d5448e673ca6d2858b496b8ded5f39fa112e43a1ec569",
     "toolbench": "516eb8a23b83299978828d055292943ac76d728972599265dc0e1690869367b6",
     "tooleyes": "8bad3b74a78590e9dfcfca1311458de2973fd91362e4762737b738ca9ef06e20",

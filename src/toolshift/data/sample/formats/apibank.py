@@ -1,4 +1,4 @@
-"""The sample in API-Bank's upstream layout, levels 1 to 3, with the quirks that an adapter must survive on the real files.
+"""The sample in API-Bank's upstream layout, levels 1 to 3, with the quirks that an adapter must survive on real files.
 
 - The table of the classes has Chinese column names and a scenario per class, some in Chinese, and documents classes in
   Python. Of every second domain the classes lie beside it as code, and the table shows an earlier design with other

@@ -48,6 +48,7 @@ TARGET_COLUMNS = (
 )  # fmt: skip
 
 CONDITIONAL = "conditional on these datasets"
+NO_INTERVAL = "no interval: a target has a single task"
 _VIEW_ORDER = ("natural", "semantic", "context", "mixed")
 _PER_TASK = (*CELL, "target", "task_id", "seed", "tied", "scored")
 # Fewer tasks give no interval worth drawing: a resample of four tasks has 35 distinct outcomes.
@@ -474,6 +475,10 @@ def _compared(analysis: Analysis) -> _Compared:
         out.mde[:, cell] = minimum_detectable_effect(found.standard_error, power=analysis.spec.power).round(6)
         within = analysis.schemes[cell] == "within_targets"
         out.note[:, cell] = [_signs(analysis, cell, reference, measure=m) if within else "" for m in range(shape[0])]
+        if _has_single_tasks(analysis, cell):
+            for column in (out.low, out.high, out.p_value, out.mde):
+                column[:, cell] = np.nan
+            out.note[:, cell] = [f"{note}; {NO_INTERVAL}" for note in out.note[:, cell]]
     return out
 
 
@@ -514,6 +519,15 @@ def _difference(analysis: Analysis, cell: int, reference: int) -> Differences:
     return differences(drawn, estimate=macro[:, cell] - macro[:, reference], confidence=analysis.spec.confidence)
 
 
+def _has_single_tasks(analysis: Analysis, cell: int) -> bool:
+    """Whether a cell whose targets stay fixed has a target of one task: resampling it says nothing."""
+    if analysis.schemes[cell] != "within_targets":
+        return False
+    present = ~np.isnan(analysis.values[:, 0, cell])
+    counts = np.bincount(analysis.target[present])
+    return bool((counts == 1).any())
+
+
 def _signs(analysis: Analysis, cell: int, reference: int, *, measure: int) -> str:
     delta = analysis.target_means(cell, measure=measure) - analysis.target_means(reference, measure=measure)
     delta = delta[~np.isnan(delta)]
@@ -531,6 +545,10 @@ def _gain_row(analysis: Analysis, cells: Ints, *, measure: int) -> dict[str, obj
     note = "" if spec.champion else "champion is the best row, chosen after the fact"
     if analysis.schemes[cells[champion]] == "within_targets":
         note = _joined(CONDITIONAL, note)
+    low, high, p_value = float(found.low[0]), float(found.high[0]), float(found.p_value[0])
+    if _has_single_tasks(analysis, int(cells[champion])):
+        low = high = p_value = float("nan")
+        note = _joined(note, NO_INTERVAL)
     return {
         "table": spec.name,
         **{k: key[k] for k in (*BLOCK, "view")},
@@ -538,9 +556,9 @@ def _gain_row(analysis: Analysis, cells: Ints, *, measure: int) -> dict[str, obj
         "champion": models[champion],
         "strongest": models[rival],
         "gain_pp": round(100.0 * float(found.delta[0]), 10),
-        "ci_low_pp": round(100.0 * float(found.low[0]), 4),
-        "ci_high_pp": round(100.0 * float(found.high[0]), 4),
-        "p_value": float(found.p_value[0]),
+        "ci_low_pp": round(100.0 * low, 4),
+        "ci_high_pp": round(100.0 * high, 4),
+        "p_value": p_value,
         "n_targets": int(analysis.points.n_targets[measure, cells[champion]]),
         "n_tasks": int(analysis.points.n_tasks[measure, cells[champion]]),
         "note": note,

@@ -11,6 +11,7 @@ from typing import Any
 from toolshift.runs.files import stable_hash
 from toolshift.runs.ledger import HASH_LENGTH, RunFolder
 from toolshift.settings.axes import expand_axes
+from toolshift.settings.checks import COMPARED
 from toolshift.settings.schema import ModelSettings, Settings
 from toolshift.settings.tree import as_mapping
 
@@ -21,7 +22,7 @@ NOT_IDENTITY_OF_ENCODER = ("device", "path")
 # What a finished run has; a folder without one of them is run again, whatever its status says.
 RUN_FILES = ("config.yaml", "run.json", "folds.parquet", "artefacts.csv", "per_task.parquet", "metrics.csv")
 # Runs that differ in these alone stand in one table.
-TABLE_AXES = ("view.universe", "view.miner", "protocol.purge", "protocol.dedup")
+TABLE_AXES = COMPARED
 # What a table makes of finished runs; no run depends on it.
 TABLE_ONLY = ("replicates", "confidence", "seed", "min_tasks", "export_trec")
 
@@ -84,6 +85,8 @@ def run_identity(settings: Settings, model: ModelSettings, *, fingerprints: Mapp
     for name in NOT_IDENTITY_OF_ENCODER:
         config["encoder"]["params"].pop(name, None)
     config["model"] = as_mapping(dataclasses.replace(model))
+    # A mapping has no order in a hash; which settings a budget tries follows from the order of the keys.
+    config["model"]["grid"] = [[key, list(values)] for key, values in model.grid.items()]
     config["fingerprints"] = dict(sorted(fingerprints.items()))
     return config
 

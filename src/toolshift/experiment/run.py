@@ -434,7 +434,9 @@ def _write_inputs(active: Sequence[ActiveRun], variant: Variant, workspace: Work
         path = run.plan.folder.path
         write_text(path / "artefacts.csv", rows.to_csv(index=False, lineterminator="\n"))
         lists = {name: sha256_file(path / "manifests" / f"{name}.parquet") for name in sorted(variant.manifests)}
-        run.data = stable_hash([run.plan.identity["fingerprints"], lists, sha256_file(path / "folds.parquet")])
+        # The device too: mixed precision is not the same to the last digit, and one run must not be made of both.
+        device = run.plan.settings.runtime.device
+        run.data = stable_hash([run.plan.identity["fingerprints"], lists, sha256_file(path / "folds.parquet"), device])
 
 
 def _close(run: ActiveRun, board: Board, workspace: Workspace, *, command: str, world_size: int) -> None:

@@ -242,6 +242,7 @@ def _digest(settings: Settings, runs: Sequence[DoneRun], *, missing: Sequence[st
         for run in runs
     }
     plain = [as_mapping(settings), as_mapping(load_table_spec(settings.name))]
+    plain.append({"order": [list(settings.models), list(settings.view.views)]})  # a mapping has none in a hash
     return stable_hash([package_fingerprint(), plain, values, list(missing)])
 
 
@@ -283,27 +284,33 @@ def _build(settings: Settings, runs: Sequence[DoneRun], *, missing: Sequence[str
     drawn = blocks(_only(printed, main), gains=_only(gains, main))
     shown = {key: main[key] for key in ("universe", "miner")}
     page = artefact_page(_only(statistics, shown), _only(controls, shown), data=spec.data)
-    pages = [
-        to_markdown(drawn, spec=spec),
-        *_few_targets(runs, spec=spec, only=shown, folder=outputs / "tables", paths=paths),
-        page,
-    ]
+    conditional = "within_targets" in analysis.schemes
+    single = _few_targets(runs, spec=spec, conditional=conditional, only=shown, folder=outputs / "tables", paths=paths)
+    pages = [to_markdown(drawn, spec=spec), *single, page]
     pages.append(activity_page(_only(moved.loc[moved["settings"] != "", :], shown)))  # all rows are in the file
     return Written(paths=tuple(paths), markdown="\n".join(page for page in pages if page))
 
 
 def _few_targets(
-    runs: Sequence[DoneRun], *, spec: TableSpec, only: Mapping[str, str], folder: Path, paths: list[Path]
+    runs: Sequence[DoneRun],
+    *,
+    spec: TableSpec,
+    conditional: bool,
+    only: Mapping[str, str],
+    folder: Path,
+    paths: list[Path],
 ) -> Iterator[str]:
-    """With too few targets for a test over them, every target's values: files in ``folder``, which are added to
+    """Where some comparison is conditional on its few targets, every target's values: files in ``folder``, which are added to
     ``paths``, and a page of one variant."""
     frames = [
-        pd.read_csv(run.folder.path / "metrics.csv").assign(universe=run.universe, miner=run.miner, purge=run.purge)
+        pd.read_csv(
+            run.folder.path / "metrics.csv", keep_default_na=False, na_values={"value": [""]}, dtype={"target": str}
+        ).assign(universe=run.universe, miner=run.miner, purge=run.purge)
         for run in runs
     ]
-    metrics = pd.concat(frames, ignore_index=True)
-    if metrics["target"].nunique() >= spec.min_targets_two_level:
+    if not conditional:
         return
+    metrics = pd.concat(frames, ignore_index=True)
     rows = target_rows(metrics, spec=spec)
     paths += write_targets(rows, spec=spec, folder=folder)
     yield targets_page(_only(rows, only), spec=spec)

@@ -81,11 +81,9 @@ class FoldTable:
         return np.flatnonzero(self.role[self.targets.index(target)] == TASK_ROLES.index(role))
 
     def held_out_contexts(self, target: str) -> tuple[str, ...]:
-        """Contexts of the target's tasks that none of its source tasks belongs to: what no fit may have seen. All of
-        them, but for protocols that test inside the contexts they learn from (fixed_split)."""
-        sides = (self.contexts[self.rows(target, role=role)] for role in ("test", "train"))
-        tested, learned = (np.unique(side[side >= 0]) for side in sides)
-        return tuple(self.context_names[c] for c in np.setdiff1d(tested, learned))
+        """Contexts of the target's tasks: what no fit may have seen."""
+        tested = self.contexts[self.rows(target, role="test")]
+        return tuple(self.context_names[c] for c in np.unique(tested[tested >= 0]))
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """target -> role -> number of tasks."""

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from toolshift.evaluation.aggregate import TableSpec
+from toolshift.evaluation.compare import ZERO
 from toolshift.reporting.markdown import escape, frame_to_markdown
 from toolshift.reporting.tidy import to_csv
 from toolshift.runs.files import write_text
@@ -37,7 +38,8 @@ def target_rows(metrics: pd.DataFrame, *, spec: TableSpec) -> pd.DataFrame:
     frame = frame.merge(
         reference.rename(columns={"mean": "of_reference"}), on=[*VARIANT, "view", "target", "measure"], how="left"
     )
-    frame["delta"] = np.where(frame["model"] == spec.reference, np.nan, frame["mean"] - frame["of_reference"])
+    delta = (frame["mean"] - frame["of_reference"]).round(12)
+    frame["delta"] = np.where(frame["model"] == spec.reference, np.nan, delta)
     return frame.assign(table=spec.name, reference=spec.reference, data=spec.data).loc[:, TARGET_COLUMNS]
 
 
@@ -75,8 +77,9 @@ def _wide(rows: pd.DataFrame, *, spec: TableSpec) -> pd.DataFrame:
     sizes = rows.groupby("target")["n_tasks"].max()
     wide = rows.pivot_table(index="model", columns="target", values="mean", sort=True).reindex(order)
     wide.columns = [f"{target} ({sizes[target]})" for target in wide.columns]
-    positive = rows.assign(up=rows["delta"] > 0).groupby("model")["up"].agg(["sum", "size"])
+    compared = rows.loc[rows["delta"].notna(), :]
+    positive = compared.assign(up=compared["delta"] > ZERO).groupby("model")["up"].agg(["sum", "size"])
     wide["positive"] = [
-        "" if model == spec.reference else f"{positive['sum'][model]} of {positive['size'][model]}" for model in order
+        f"{positive['sum'][model]} of {positive['size'][model]}" if model in positive.index else "" for model in order
     ]
     return wide.reset_index()

@@ -38,7 +38,7 @@ class Budget:
     folds: inner folds. settings: at most so many settings, spread over the grid. max_tasks: source tasks per fit by
     hash. validation_tasks: tasks per view and inner fold that a setting is valued on, by hash. epochs: at most.
     batch_tasks: tasks in a gradient step, at most. every_seed: select for every seed, or once per target with the first
-    seed. device: where torch models are fitted; it changes how fast, not what.
+    seed. device: where torch models are fitted; on a GPU in mixed precision, so results differ in the last digits.
     """
 
     name: str

@@ -17,6 +17,8 @@ from toolshift.settings.schema import ModelSettings, Settings
 Problems = Iterator[str]
 
 MEASURE = re.compile(r"(MRR|RR)|(MRR|NDCG|HR|R|P)@([1-9][0-9]*)")
+# What the columns of a table tell apart.
+COMPARED = ("view.universe", "view.miner", "protocol.purge", "protocol.dedup")
 _MEASURE_NAMES = ("MRR", "RR", "NDCG", "HR", "R", "P")
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -88,7 +90,7 @@ def _selection(settings: Settings) -> Problems:
         where = f"selection.budgets.{name}"
         yield from _at_least(f"{where}.folds", budget.folds, 2)
         yield from _at_least(f"{where}.epochs", budget.epochs, 1)
-        for key in ("settings", "max_tasks", "validation_tasks"):
+        for key in ("settings", "max_tasks", "validation_tasks", "batch_tasks"):
             value = getattr(budget, key)
             if value is not None:
                 yield from _at_least(f"{where}.{key}", value, 1)
@@ -185,6 +187,12 @@ def _axes(settings: Settings, folder: Path) -> list[str]:
     if settings.compare and not found:
         variants = expand_axes(settings)
         found = [f"compare: {problem}" for variant in variants for problem in problems(variant, folder=folder)]
+    if not found:
+        found = [
+            f"compare.{key}: a table has no column for it; use a sweep (-m), or compare {', '.join(COMPARED)}"
+            for key in settings.compare
+            if key not in COMPARED
+        ]
     return list(dict.fromkeys(found))
 
 

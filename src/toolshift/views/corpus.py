@@ -180,10 +180,10 @@ def build_corpus(records: Records) -> tuple[Corpus, Labels]:
 
 
 def _parts(tasks: Sequence[str], capabilities: Sequence[str]) -> tuple[Part, ...]:
-    """Both sequences of dataset names are grouped, since ids are sorted and start with them."""
+    """Both sequences of dataset names are grouped, since ids are sorted and start with the name and a slash."""
     found = []
     first_task = first_capability = 0
-    for name in sorted({*tasks, *capabilities}):
+    for name in sorted({*tasks, *capabilities}, key=lambda name: f"{name}/"):
         last_task = first_task + tasks.count(name)
         last_capability = first_capability + capabilities.count(name)
         rows, columns = slice(first_task, last_task), slice(first_capability, last_capability)

@@ -97,11 +97,18 @@ class Fold:
             member[:-1] = self.labels.judged_by_domain(corpus)
         return member
 
+    @cached_property
+    def _judged(self) -> Mask:
+        """(d+1, m) capabilities that are gold or given for some task of a domain; the last row: for any task."""
+        judged = np.zeros((1, self.corpus.n_capabilities), bool)
+        judged[0, self.labels.gold.indices] = True
+        judged[0, self.labels.given.indices] = True
+        return np.concatenate([self.labels.judged_by_domain(self.corpus), judged])
+
     def judged_count(self, rows: Rows) -> int:
-        """Capabilities that are gold or given for some of the tasks: what the rule on scored cells counts, in every
-        universe."""
-        labels = self.labels.only(rows)
-        return int(np.union1d(labels.gold.indices, labels.given.indices).size)
+        """Capabilities judged in the domains of the tasks: what the rule on scored cells counts, in every universe. A
+        task without a domain counts all that are judged."""
+        return int(self._judged[np.unique(self.corpus.task_domain[rows])].any(axis=0).sum())
 
     @cached_property
     def _gold_keys(self) -> Rows:
@@ -177,10 +184,10 @@ def contextual(fold: Fold) -> Offer:
     """Functionally plausible, used elsewhere only: mined, gold for some task of another domain and for none of the
     task's own, with a gold verb (tact.md section 7 [R]; validity.md section 1 allows other domains)."""
     offer, shares_verb, _ = fold.pooled
+    domain = fold.corpus.task_domain[offer.task]
     counts = np.vstack([fold.gold_by_domain, np.zeros((1, fold.corpus.n_capabilities), np.int64)])
-    own = counts[fold.corpus.task_domain[offer.task], offer.capability]
-    elsewhere = fold.source_records[offer.capability]
-    return offer.where(shares_verb & (own == 0) & (elsewhere > 0))
+    own, elsewhere = counts[domain, offer.capability], counts.sum(axis=0)[offer.capability]
+    return offer.where(shares_verb & (domain >= 0) & (own == 0) & (elsewhere > 0))
 
 
 def packed_rows(offsets: Rows, rows: Rows) -> tuple[Rows, Rows]:

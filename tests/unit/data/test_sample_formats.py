@@ -141,9 +141,10 @@ def test_requests_are_those_of_the_world(opened: Open, dataset: str, name: World
         more += text != task.text
         assert text.startswith(task.text)
         assert [step["function"] for step in row["requirements"]] == [r.group.function for r in task.requirements]
-    assert more <= 0.06 * len(told) if form.adds_words else more == 0
+    assert more <= 0.2 * len(told) if form.adds_words else more == 0
     further = len(it.records.tasks) + len(it.records.apart) - len(it.drawn)
-    assert (further > 0) == form.further
+    # The other worlds are opened with half the tasks, of which a format may make nothing of its own.
+    assert (further > 0 or name != "default") if form.further else further == 0
     assert len(it.records.tasks) == (len(it.drawn) if form.gold else 0)
 
 

@@ -57,13 +57,9 @@ def test_counts(folds: FoldTable) -> None:
     }
 
 
-def test_what_is_held_out_is_no_context_of_a_source(folds: FoldTable) -> None:
+def test_what_is_held_out_are_the_contexts_of_the_target(folds: FoldTable) -> None:
     assert folds.held_out_contexts("A") == ("A",)
-    shared = FoldTable(
-        protocol="p", rules=SourceRules(), targets=("test",), context_names=("A", "B"),
-        contexts=np.array([0, 0, 1]), role=np.array([[1, 0, 1]], np.int8),
-    )  # fmt: skip
-    assert shared.held_out_contexts("test") == ("B",)
+    assert folds.held_out_contexts("B") == ("B",)
 
 
 def test_long_form(folds: FoldTable, worlds: Any) -> None:

@@ -215,7 +215,8 @@ def test_a_fixed_split_uses_the_release(three: Any) -> None:
     assert found.targets == ("test",)
     assert found.target_of.tolist() == [-1, 0, -1, -1, -1]
     assert found.may_train.tolist() == [True, False, True, False, True]
-    assert found.context_names == corpus.domains
+    assert found.context_names == (*corpus.domains, "test split")
+    assert [found.context_names[c] for c in found.contexts] == ["x/A", "test split", "y/A", "y/A", "z"]
 
 
 def test_a_fixed_split_without_domains_deals_contexts_by_hash(worlds: Any) -> None:
@@ -223,8 +224,16 @@ def test_a_fixed_split_without_domains_deals_contexts_by_hash(worlds: Any) -> No
     records = worlds.records([worlds.Tool("p", "", ())], asks)
     corpus = split(records, {f"t{i}": "test" if i < 4 else "train" for i in range(40)})
     found: Partition = fixed_split.partition(corpus, train=["train"], test=["test"], contexts=3)
-    assert found.context_names == ("group 0", "group 1", "group 2")
-    assert set(found.contexts.tolist()) == {0, 1, 2}
+    assert found.context_names == ("group 0", "group 1", "group 2", "test split")
+    assert set(found.contexts[4:].tolist()) | set(found.contexts[:4].tolist()) == {0, 1, 2, 3}
+    assert [found.context_names[c] == "test split" for c in found.contexts] == [t == 0 for t in found.target_of]
+
+
+def test_training_tasks_of_one_domain_are_dealt_by_hash_too(three: Any) -> None:
+    """Domains of tools and of test tasks do not count: selection holds out contexts of training tasks."""
+    corpus = split(three, {"x0": "test", "x1": "test", "y0": "train", "y1": "train", "z0": "test"})
+    found = fixed_split.partition(corpus, train=["train"], test=["test"], contexts=2)
+    assert found.context_names == ("group 0", "group 1", "test split")
 
 
 @pytest.mark.parametrize(
@@ -239,3 +248,12 @@ def test_unusable_splits(three: Any, train: list[str], test: list[str], message:
     corpus = split(three, {"x0": "test", "x1": "train", "y0": "train", "y1": "train", "z0": "train"})
     with pytest.raises(ProtocolError, match=message):
         fixed_split.partition(corpus, train=train, test=test, contexts=2)
+    with pytest.raises(ProtocolError, match="contexts must be at least 2, got 1"):
+        fixed_split.partition(corpus, train=["train"], test=["test"], contexts=1)
+
+
+def test_dataset_names_that_sort_unlike_their_ids(worlds: Any) -> None:
+    """ "m-2/..." stands before "m/..." since "-" is smaller than a slash."""
+    records = worlds.records([worlds.Tool("p", "A", ())], [worlds.Ask("t", "A", "x", (("p",),))])
+    corpus, _ = build_corpus(merged([renamed(records, "m"), renamed(records, "m-2")]))
+    assert [corpus.task_ids[p.tasks] for p in corpus.parts] == [(f"{p.name}/t",) for p in corpus.parts]

@@ -153,6 +153,7 @@ def test_the_root_of_real_data(settings_of: SettingsOf, monkeypatch: pytest.Monk
         (["+compare={view.universe:domain}"], "compare.view.universe: expected a list"),
         (["+compare={models.bm25.params.k1:[a]}"], "compare: models.bm25.params.k1: expected a number"),
         (["+compare={runtime.device:[cpu]}"], "compare.runtime.device: this key names a run"),
+        (["+compare={view.length:[10,20]}"], "compare.view.length: a table has no column for it; use a sweep (-m)"),
         (["nonsense"], "'nonsense' is not an override"),
         (["model=bm25,rrf"], "several values need -m"),
     ],
@@ -202,7 +203,8 @@ def test_an_overridden_axis_collapses(settings_of: SettingsOf) -> None:
 
 
 def test_an_axis_may_be_a_parameter(settings_of: SettingsOf) -> None:
-    variants = expand_axes(settings_of("+compare={models.bm25.params.k1:[0.9,1.5]}"))
+    settings = dataclasses.replace(settings_of(), compare={"models.bm25.params.k1": (0.9, 1.5)})
+    variants = expand_axes(settings)
     assert [v.models["bm25"].params["k1"] for v in variants] == [0.9, 1.5]
     assert [v.models["bm25"].params["b"] for v in variants] == [0.75, 0.75]
 

@@ -124,8 +124,6 @@ class _Training:
         # Decoupled decay by hand: the optimiser knows one value for a tensor, here every network has its own.
         kept = torch.tensor([1.0 - m.learning_rate * m.weight_decay for m in models], device=device)
         decay = {n: kept.reshape([-1 if axis == AXIS[n] else 1 for axis in range(v.dim())]) for n, v in network.items()}
-        if device != "cpu":  # masks are drawn where they are used
-            generator = torch.Generator(device=device).manual_seed(seed_of("pointwise_mlp", seed, "dropout") % 2**62)
         optimiser = torch.optim.Adam(list(network.values()), lr=first.learning_rate, fused=True)
         return _Training(
             network=network,
@@ -280,8 +278,8 @@ def stacked_logits(
         if not dropout:
             return values
         shape = [1 if axis == across else size for axis, size in enumerate(values.shape)]
-        keep = torch.rand(shape, generator=generator, device=values.device) >= dropout
-        return values * (keep / (1.0 - dropout))
+        keep = torch.rand(shape, generator=generator) >= dropout  # drawn on the CPU: the same masks on every device
+        return values * (keep.to(values.device) / (1.0 - dropout))
 
     left, right = x[task], c[capability]
     pair = torch.cat([left * right, (left - right).abs()], dim=1)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from toolshift.experiment.finished import DoneRun, done_runs
-from toolshift.experiment.plan import TABLE_AXES, axes_of, run_identity
+from toolshift.experiment.plan import TABLE_AXES, axes_of, model_identity, run_identity
 from toolshift.runs.files import read_json, stable_hash
 from toolshift.settings.convert import from_mapping
 from toolshift.settings.errors import ConfigError, UserError
@@ -101,7 +101,7 @@ def table_runs(runs: Sequence[DoneRun], settings: Settings) -> list[DoneRun]:
     identity = {run.folder.path: _identity(run) for run in runs}
     made_with = {path: stable_hash(found["model"]) for path, found in identity.items()}
     chosen_by = {path: stable_hash(found.get("selection")) for path, found in identity.items()}
-    model = {name: stable_hash(as_mapping(given)) for name, given in settings.models.items()}
+    model = {name: stable_hash(model_identity(given)) for name, given in settings.models.items()}
     for run in newest:
         model.setdefault(run.model, made_with[run.folder.path])
     alike = [run for run in newest if made_with[run.folder.path] == model[run.model]]

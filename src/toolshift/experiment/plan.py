@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,11 +83,17 @@ def run_identity(settings: Settings, model: ModelSettings, *, fingerprints: Mapp
         config.pop("selection")
     for name in NOT_IDENTITY_OF_ENCODER:
         config["encoder"]["params"].pop(name, None)
-    config["model"] = as_mapping(dataclasses.replace(model))
-    # A mapping has no order in a hash; which settings a budget tries follows from the order of the keys.
-    config["model"]["grid"] = [[key, list(values)] for key, values in model.grid.items()]
+    config["model"] = model_identity(model)
     config["fingerprints"] = dict(sorted(fingerprints.items()))
     return config
+
+
+def model_identity(model: ModelSettings) -> dict[str, Any]:
+    """What tells one row from another: name, class, parameters and grid."""
+    content = as_mapping(model)
+    # A mapping has no order in a hash; which settings a budget tries follows from the order of the keys.
+    content["grid"] = [[key, list(values)] for key, values in model.grid.items()]
+    return content
 
 
 def family_of(identity: Mapping[str, Any]) -> str:

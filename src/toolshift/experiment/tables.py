@@ -300,8 +300,8 @@ def _few_targets(
     folder: Path,
     paths: list[Path],
 ) -> Iterator[str]:
-    """Where some comparison is conditional on its few targets, every target's values: files in ``folder``, which are added to
-    ``paths``, and a page of one variant."""
+    """Where some comparison is conditional on its few targets, every target's values: files in ``folder``, which are
+    added to ``paths``, and a page of one variant."""
     frames = [
         pd.read_csv(
             run.folder.path / "metrics.csv", keep_default_na=False, na_values={"value": [""]}, dtype={"target": str}

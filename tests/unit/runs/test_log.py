@@ -22,10 +22,12 @@ COMMAND = "python scripts/train.py experiment=lodo"
 @pytest.fixture(autouse=True)
 def _clean() -> Iterator[None]:
     logger = logging.getLogger("toolshift")
-    level, handlers = logger.level, list(logger.handlers)
+    level, handlers, propagate = logger.level, list(logger.handlers), logger.propagate
+    # What pytest captures goes to its other processes as UTF-8, which half a surrogate pair below is not.
+    logger.propagate, logger.handlers[:] = False, []
     yield
     logger.setLevel(level)
-    logger.handlers[:] = handlers
+    logger.propagate, logger.handlers[:] = propagate, handlers
 
 
 def lines(outputs: Path) -> list[dict[str, Any]]:

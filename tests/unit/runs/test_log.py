@@ -39,12 +39,12 @@ def test_a_line_says_when_who_and_what_it_is_about(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("RANK", "1")
     with command_log(tmp_path, command=COMMAND, job=2):
         with about(run="abc", target="Music"), about(seed=42):
-            logging.getLogger("toolshift.text").warning("%d of %d\nlines \ud800", 3, 4)
+            logging.getLogger("toolshift.text").warning("%d of %d\nlines", 3, 4)
         logging.getLogger("toolshift").info("after")
         logging.getLogger("other").warning("not ours")
     first, inside, after, last = lines(tmp_path)
     assert {k: inside[k] for k in inside if k != "time"} == {
-        "level": "warning", "logger": "toolshift.text", "message": "3 of 4\nlines \ud800",
+        "level": "warning", "logger": "toolshift.text", "message": "3 of 4\nlines",
         "rank": 1, "job": 2, "run": "abc", "target": "Music", "seed": 42,
     }  # fmt: skip
     assert inside["time"][10] == "T"
@@ -54,6 +54,14 @@ def test_a_line_says_when_who_and_what_it_is_about(tmp_path: Path, monkeypatch: 
     (path,) = (tmp_path / "logs").iterdir()
     assert path.name.endswith("_rank1_job2.jsonl")
     assert "_train_" in path.name
+
+
+def test_half_a_surrogate_pair_costs_no_line(tmp_path: Path) -> None:
+    """Written past the logger: what pytest captures must be UTF-8."""
+    handler = JsonLog(tmp_path / "x.jsonl", always={})
+    handler.emit(logging.LogRecord("toolshift", logging.INFO, "f", 1, "lines \ud800", None, None))
+    handler.close()
+    assert "\\ud800" in (tmp_path / "x.jsonl").read_text(encoding="utf-8")
 
 
 def test_an_error_is_kept_with_its_traceback_and_goes_on(tmp_path: Path) -> None:

@@ -213,12 +213,26 @@ def _fold_values(
 def _scorers(
     models: Sequence[Trainable], train: Source, *, bank: FeatureBank, budget: Budget, seed: int
 ) -> Iterator[tuple[int, Scorer]]:
-    """(place of the model, its scorer after one more epoch): side by side where the models can be, else in turn."""
-    first = models[0]
-    if isinstance(first, Stackable) and first.alike(models):
-        for scorers in first.together(models, train, bank=bank, seed=seed, limits=budget.limits()):
-            yield from enumerate(scorers)
-        return
+    """(place of the model, its scorer after one more epoch): side by side where models can be, else in turn."""
+    for places in _alike(models):
+        group: list[Any] = [models[place] for place in places]
+        if len(group) > 1:
+            for scorers in group[0].together(group, train, bank=bank, seed=seed, limits=budget.limits()):
+                yield from zip(places, scorers, strict=True)
+        else:
+            for scorer in group[0].epochs(train, bank=bank, seed=seed, limits=budget.limits()):
+                yield places[0], scorer
+
+
+def _alike(models: Sequence[Trainable]) -> list[list[int]]:
+    """Places of models that can be fitted together, in the order of the first of each group."""
+    groups: list[list[int]] = []
     for place, model in enumerate(models):
-        for scorer in model.epochs(train, bank=bank, seed=seed, limits=budget.limits()):
-            yield place, scorer
+        for group in groups:
+            first = models[group[0]]
+            if isinstance(first, Stackable) and type(first) is type(model) and first.alike([first, model]):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return groups

@@ -284,6 +284,27 @@ def test_models_that_can_be_are_fitted_together(source: Source, scripted: Any) -
     assert choice == run(Script({h: same(h / 10, h / 5) for h in (1, 2, 3)}), source)
 
 
+def test_only_models_that_are_alike_share_a_fit(source: Source, scripted: Any) -> None:
+    """Odd and even settings are of two kinds; every value still lands at its own setting."""
+    script = Script({h: same(h / 10) for h in (1, 2, 3, 4)})
+    calls: list[list[int]] = []
+
+    class Together(ScriptedModel):
+        @staticmethod
+        def alike(models: Sequence[Any]) -> bool:
+            return len({model.setting["h"] % 2 for model in models}) == 1
+
+        @staticmethod
+        def together(models: Sequence[Any], source: Source, **rest: Any) -> Iterator[tuple[Any, ...]]:
+            calls.append([model.setting["h"] for model in models])
+            yield from zip(*(model.epochs(source, **rest) for model in models), strict=True)
+
+    grid = [{"h": h} for h in (1, 2, 3, 4)]
+    choice = select(lambda s: Together(script, s), source, grid=grid, bank=BANK, budget=budget(), seed=42)
+    assert calls == [[1, 3], [2, 4]] * len(choice.folds)
+    assert choice.values == tuple(((h / 10,),) * 3 for h in (1, 2, 3, 4))
+
+
 def test_epochs_are_capped(source: Source, scripted: Any) -> None:
     choice = run(Script({1: same(0.1, 0.2, 0.9)}), source, epochs=2)
     assert choice.epochs == 2

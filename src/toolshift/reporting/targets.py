@@ -78,8 +78,6 @@ def _wide(rows: pd.DataFrame, *, spec: TableSpec) -> pd.DataFrame:
     wide = rows.pivot_table(index="model", columns="target", values="mean", sort=True).reindex(order)
     wide.columns = [f"{target} ({sizes[target]})" for target in wide.columns]
     compared = rows.loc[rows["delta"].notna(), :]
-    positive = compared.assign(up=compared["delta"] > ZERO).groupby("model")["up"].agg(["sum", "size"])
-    wide["positive"] = [
-        f"{positive['sum'][model]} of {positive['size'][model]}" if model in positive.index else "" for model in order
-    ]
+    up = {model: (part["delta"] > ZERO).to_numpy(bool) for model, part in compared.groupby("model")}
+    wide["positive"] = [f"{up[model].sum()} of {up[model].size}" if model in up else "" for model in order]
     return wide.reset_index()

@@ -61,7 +61,11 @@ def test_hand_worked_averages() -> None:
     assert row["delta"] == pytest.approx(0.25)
     assert (row["n_seeds"], row["n_targets"], row["n_tasks"]) == (2, 2, 3)
     assert row["tied_share"] == pytest.approx(1 / 3)
-    assert row["note"] == "conditional on these datasets; difference positive in 1 of 2 targets"
+    # The second target has one task, and drawing one out of one says nothing about its spread.
+    assert row["note"] == (
+        "conditional on these datasets; difference positive in 1 of 2 targets; no interval: a target has a single task"
+    )
+    assert np.isnan([row["ci_low"], row["ci_high"], row["p_value"], row["mde"]]).all()
 
 
 def test_columns_and_order_are_the_contract(per_task: Build) -> None:

@@ -86,12 +86,10 @@ class Reference:
         return {c: bits for c, (bits, verb, overlap) in mined if c in inside and not verb and overlap < 0.2}
 
     def contextual(self, task: Any) -> dict[str, int]:
-        users = {c: {t.domain for t in self.tasks if c in t.gold_capability_ids} for c in self.library}
+        users = {c: {t.domain for t in self.tasks if t.domain and c in t.gold_capability_ids} for c in self.library}
         mined = self.mined(task).items()
         return {
-            c: bits
-            for c, (bits, verb, _) in mined
-            if verb and users[c] and (not task.domain or task.domain not in users[c])
+            c: bits for c, (bits, verb, _) in mined if task.domain and verb and users[c] and task.domain not in users[c]
         }
 
     def ordinary(self, task: Any) -> dict[str, int]:

@@ -114,7 +114,6 @@ FITS = {"operation": "fetch units", "asked_in": ("Away",)}
         {},
         {"required": ("city",)},  # arguments do not matter
         {"given_in": ("Home",)},  # being offered in the own domain is no record of use
-        {"domain": ""},  # no own domain
         {"miner": "bm25"},
         {"universe": "judged"},
         {"universe": "library"},
@@ -133,6 +132,7 @@ def test_contextual_candidate(case: Case, change: dict[str, Any]) -> None:
         {"gold": True},
         {"operation": "convert units"},
         {"operation": "units"},
+        {"domain": ""},  # no own domain, so no other one (validity.md section 7)
         {"asked_in": ()},  # no source record
         {"asked_in": (), "given_in": ("Away",)},  # given is no source record
         {"asked_in": ("Away", "Home")},  # used in the task's own domain

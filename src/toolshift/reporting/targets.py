@@ -74,9 +74,9 @@ def _page(rows: pd.DataFrame, *, spec: TableSpec) -> Iterator[str]:
 
 def _wide(rows: pd.DataFrame, *, spec: TableSpec) -> pd.DataFrame:
     order = [*(m for m in spec.model_order if m in set(rows["model"])), *sorted({*rows["model"]} - {*spec.model_order})]
-    sizes = rows.groupby("target")["n_tasks"].max()
+    sizes = {str(target): int(np.max(part["n_tasks"].to_numpy())) for target, part in rows.groupby("target")}
     wide = rows.pivot_table(index="model", columns="target", values="mean", sort=True).reindex(order)
-    wide.columns = [f"{target} ({sizes[target]})" for target in wide.columns]
+    wide.columns = [f"{target} ({sizes[str(target)]})" for target in wide.columns]
     compared = rows.loc[rows["delta"].notna(), :]
     up = {model: (part["delta"] > ZERO).to_numpy(bool) for model, part in compared.groupby("model")}
     wide["positive"] = [f"{up[model].sum()} of {up[model].size}" if model in up else "" for model in order]

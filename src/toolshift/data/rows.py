@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from toolshift.data.errors import AdapterError
-from toolshift.data.records import Library, Report, Task
+from toolshift.data.records import Argument, Library, Report, Task
+from toolshift.data.rendering import clean
 from toolshift.data.sources import source_of
 from toolshift.data.tally import Tally
+from toolshift.data.types import coarse_type
 
 
 class BadRow(Exception):
@@ -63,6 +65,36 @@ def as_object(value: object) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise BadRow("not_an_object")
     return value
+
+
+def named_arguments(
+    values: object, tally: Tally, *, required: bool | None, where: str, description: str = "description"
+) -> Iterator[Argument]:
+    """Arguments of a list of ``{"name": ..., "type": ...}``; each is kept or dropped in the section ``parameters``.
+
+    required: what the release says of all of them, None where it says nothing. description: key of their text.
+    """
+    if values is None:
+        return
+    if not isinstance(values, list):
+        tally.drop("parameters", "parameters_not_a_list", where=where)
+        return
+    for value in values:
+        try:
+            parameter = as_object(value)
+            name = clean(required_name(parameter, "name"))
+        except BadRow as reason:
+            tally.drop("parameters", str(reason), where=where)
+            continue
+        tally.keep("parameters")
+        raw_type = text_of(parameter.get("type"))
+        yield Argument(
+            name=name,
+            raw_type=raw_type,
+            type=coarse_type(raw_type, name),
+            required=required,
+            description=text_of(parameter.get(description)),
+        )
 
 
 def dataset_folder(root: Path, dataset: str) -> Path:

@@ -35,6 +35,7 @@ from toolshift.data.rows import (
     BadRow,
     as_object,
     dataset_folder,
+    named_arguments,
     report_of,
     required,
     required_name,
@@ -244,34 +245,14 @@ class _Reader:
         doc = EndpointDoc(
             operation=clean(name),
             description=description,
-            arguments=(*self._parameters(node.get("parameters"), where=where), *self._media(node, where=where)),
+            arguments=(
+                *named_arguments(node.get("parameters"), self.tally, required=None, where=where, description="desc"),
+                *self._media(node, where=where),
+            ),
             returns=tuple(text_of(word) for word in _list(node.get("output-type")) if text_of(word)),
         )
         self.catalog.add_endpoint(endpoint_id, capability_id, doc=doc, origin="library")
         return endpoint_id
-
-    def _parameters(self, values: object, *, where: str) -> Iterator[Argument]:
-        """Named parameters; the release does not say which are required."""
-        if values is None:
-            return
-        if not isinstance(values, list):
-            self.tally.drop("parameters", "parameters_not_a_list", where=where)
-            return
-        for value in values:
-            try:
-                parameter = as_object(value)
-                name = clean(required_name(parameter, "name"))
-            except BadRow as reason:
-                self.tally.drop("parameters", str(reason), where=where)
-                continue
-            self.tally.keep("parameters")
-            raw_type = text_of(parameter.get("type"))
-            yield Argument(
-                name=name,
-                raw_type=raw_type,
-                type=coarse_type(raw_type, name),
-                description=text_of(parameter.get("desc")),
-            )
 
     def _media(self, node: Mapping[str, Any], *, where: str) -> Iterator[Argument]:
         """Inputs that have a medium instead of a name; two of a kind are told apart by a number."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,13 @@ from toolshift.data.catalog import Catalog, EndpointDoc, Origin
 from toolshift.data.errors import AdapterError
 from toolshift.data.files import READ_ERRORS, describe_failure, existing, plain_name, read_json, stream_array
 from toolshift.data.names import local_name, standardize, standardize_category
-from toolshift.data.records import Argument, Records, Task
+from toolshift.data.records import Records, Task
 from toolshift.data.rendering import NAME_DESCRIPTION, TEMPLATES, clean
 from toolshift.data.rows import (
     BadRow,
     as_object,
     dataset_folder,
+    named_arguments,
     report_of,
     required,
     required_name,
@@ -39,7 +40,6 @@ from toolshift.data.rows import (
 )
 from toolshift.data.sources import source_of
 from toolshift.data.tally import Tally
-from toolshift.data.types import coarse_type
 
 DATASET = "toolbench"
 QUERY_FOLDERS = ("instruction", "solvable_queries/test_instruction", "test_instruction")
@@ -253,33 +253,10 @@ class _Reader:
             description=text_of(description),
             method=text_of(api.get("method")).upper(),
             arguments=(
-                *self._arguments(api.get("required_parameters"), required=True, where=where),
-                *self._arguments(api.get("optional_parameters"), required=False, where=where),
+                *named_arguments(api.get("required_parameters"), self.tally, required=True, where=where),
+                *named_arguments(api.get("optional_parameters"), self.tally, required=False, where=where),
             ),
         )
-
-    def _arguments(self, values: object, *, required: bool, where: str) -> Iterator[Argument]:
-        if values is None:
-            return
-        if not isinstance(values, list):
-            self.tally.drop("parameters", "parameters_not_a_list", where=where)
-            return
-        for value in values:
-            try:
-                parameter = as_object(value)
-                name = clean(required_name(parameter, "name"))
-            except BadRow as reason:
-                self.tally.drop("parameters", str(reason), where=where)
-                continue
-            self.tally.keep("parameters")
-            raw_type = text_of(parameter.get("type"))
-            yield Argument(
-                name=name,
-                raw_type=raw_type,
-                type=coarse_type(raw_type, name),
-                required=required,
-                description=text_of(parameter.get("description")),
-            )
 
     def _add_endpoint(self, capability_id: str, name: str, doc: EndpointDoc, *, origin: Origin) -> bool:
         return self.catalog.add_endpoint(self._endpoint_id(capability_id, name), capability_id, doc=doc, origin=origin)

@@ -28,12 +28,13 @@ from toolshift.data.catalog import Catalog, EndpointDoc
 from toolshift.data.errors import AdapterError
 from toolshift.data.files import existing, plain_name, stream_array
 from toolshift.data.names import local_name
-from toolshift.data.records import Argument, Records, Task
+from toolshift.data.records import Records, Task
 from toolshift.data.rendering import NAME_DESCRIPTION, TEMPLATES, clean
 from toolshift.data.rows import (
     BadRow,
     as_object,
     dataset_folder,
+    named_arguments,
     report_of,
     required,
     required_name,
@@ -42,7 +43,6 @@ from toolshift.data.rows import (
 )
 from toolshift.data.sources import source_of
 from toolshift.data.tally import Tally
-from toolshift.data.types import coarse_type
 
 DATASET = "trajectbench"
 QUERY_FILES = ("simple_ver", "traj_query")
@@ -200,8 +200,8 @@ class _Reader:
             operation=clean(api),
             description=clean(text_of(row.get("tool description"))),
             arguments=(
-                *self._parameters(row.get("required_parameters"), required=True, where=where),
-                *self._parameters(row.get("optional_parameters"), required=False, where=where),
+                *named_arguments(row.get("required_parameters"), self.tally, required=True, where=where),
+                *named_arguments(row.get("optional_parameters"), self.tally, required=False, where=where),
             ),
         )
         full = text_of(row.get("tool name")) or f"{parent}: {api}".strip()
@@ -209,29 +209,6 @@ class _Reader:
             self.tally.note("merged_tool_rows")
             self.tally.note("merged_tools_of_one_key", int(full not in self._endpoint_of))
         self._endpoint_of.setdefault(full, endpoint_id)
-
-    def _parameters(self, values: object, *, required: bool, where: str) -> Iterator[Argument]:
-        if values is None:
-            return
-        if not isinstance(values, list):
-            self.tally.drop("parameters", "parameters_not_a_list", where=where)
-            return
-        for value in values:
-            try:
-                parameter = as_object(value)
-                name = clean(required_name(parameter, "name"))
-            except BadRow as reason:
-                self.tally.drop("parameters", str(reason), where=where)
-                continue
-            self.tally.keep("parameters")
-            raw_type = text_of(parameter.get("type"))
-            yield Argument(
-                name=name,
-                raw_type=raw_type,
-                type=coarse_type(raw_type, name),
-                required=required,
-                description=text_of(parameter.get("description")),
-            )
 
     # -- queries
 
@@ -308,8 +285,8 @@ class _Reader:
     def _document(self, endpoint_id: str, call: Mapping[str, Any], *, where: str) -> None:
         """Unite the parameters of one call into a re-created tool."""
         arguments = (
-            *self._parameters(call.get("required parameters"), required=True, where=where),
-            *self._parameters(call.get("optional parameters"), required=False, where=where),
+            *named_arguments(call.get("required parameters"), self.tally, required=True, where=where),
+            *named_arguments(call.get("optional parameters"), self.tally, required=False, where=where),
         )
         doc = EndpointDoc(operation=self._names_of[endpoint_id], arguments=arguments)
         self.catalog.add_endpoint(endpoint_id, endpoint_id.rpartition("/")[0], doc=doc, origin="task")

@@ -217,13 +217,17 @@ def build_tables(
     fixed: keys of the command line; an axis among them keeps its one value, so no other run of it is missed.
     reuse: leave the files alone where the same runs, settings and code made them and nobody changed them since.
     """
-    stamp = Path(settings.paths.outputs) / "tables" / f".{settings.name}.json"
+    outputs = Path(settings.paths.outputs)
+    stamp = outputs / "tables" / f".{settings.name}.json"
     missing = missing_runs(settings, runs, fixed=fixed)
     missing += missing_paper_rows(settings, runs)
     digest = _digest(settings, runs, missing=missing)
     if reuse and (known := _still_whole(stamp, digest)):
         log.info("table %s is up to date", settings.name)
         return known
+    for name in ("tables", "figures"):
+        for left in (outputs / name).glob(".*.tmp"):  # of a killed process: whoever writes tables holds their lock
+            left.unlink(missing_ok=True)
     written = _build(settings, runs, missing=missing)
     files = {str(path): sha256_file(path) for path in written.paths}
     write_json(stamp, {"digest": digest, "files": files, "markdown": written.markdown})

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from toolshift.data.errors import AdapterError
 from toolshift.data.records import Library, Records, Report, Section
+from toolshift.data.task_file import spilled
 
 
 def merged(parts: Sequence[Records]) -> Records:
@@ -34,20 +35,21 @@ def merged(parts: Sequence[Records]) -> Records:
         for c in records.library.capabilities
     ]
     endpoints = [e for records in ordered for e in records.library.endpoints]
-    tasks = [
+    by_id = sorted(ordered, key=lambda records: f"{records.dataset}/")  # what the ids of their tasks start with
+    tasks = (
         replace(t, domain=f"{t.dataset}/{t.domain}" if t.domain else t.dataset)
-        for records in ordered
+        for records in by_id
         for t in records.tasks
-    ]
+    )
     return Records(
         dataset="+".join(names),
         library=Library(
             tuple(sorted(capabilities, key=lambda c: c.capability_id)),
             tuple(sorted(endpoints, key=lambda e: e.endpoint_id)),
         ),
-        tasks=tuple(sorted(tasks, key=lambda t: t.task_id)),
+        tasks=spilled(tasks),
         report=_report(ordered),
-        apart=tuple(sorted((t for records in ordered for t in records.apart), key=lambda t: t.task_id)),
+        apart=spilled(t for records in by_id for t in records.apart),
     )
 
 

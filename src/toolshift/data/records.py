@@ -6,7 +6,7 @@ empty string, never a placeholder. All records are frozen; nothing after the ada
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -241,7 +241,9 @@ class Report:
 class Records:
     """Everything one adapter yields: a library, its tasks sorted by id, and the report.
 
-    apart: tasks without gold, sorted by id; no ranking experiment reads them. unscorable: empty, or why no experiment
+    tasks: a tuple, or where there may be many a sequence that reads them from a file (``TaskFile``): go through it in
+    order, and do not keep more of it than needed. apart: tasks without gold, sorted by id; no ranking experiment reads
+    them. unscorable: empty, or why no experiment
     may report a score on these records (an excerpt, no annotation).
 
     Raises:
@@ -251,26 +253,32 @@ class Records:
 
     dataset: str
     library: Library
-    tasks: tuple[Task, ...]
+    tasks: Sequence[Task]
     report: Report
-    apart: tuple[Task, ...] = ()
+    apart: Sequence[Task] = ()
     unscorable: str = ""
 
     def __post_init__(self) -> None:
-        _assert_sorted_unique((t.task_id for t in self.tasks), what="task")
-        _assert_sorted_unique((t.task_id for t in self.apart), what="task apart")
-        misplaced = [t.task_id for t in self.tasks if t.no_gold] + [t.task_id for t in self.apart if not t.no_gold]
-        if misplaced:
-            raise RecordError(f"task {misplaced[0]}: tasks without gold belong in ``apart``, and only these")
-        known = self.library.position
+        capability_ids = self.library.position
         endpoint_ids = {e.endpoint_id for e in self.library.endpoints}
-        for task in (*self.tasks, *self.apart):
-            for capability_id in (*task.gold_capability_ids, *task.given_candidate_ids):
-                if capability_id not in known:
-                    raise RecordError(f"task {task.task_id}: {capability_id} is not in the library")
-            for endpoint_id in (*task.gold_endpoint_ids, *task.calls):
-                if endpoint_id not in endpoint_ids:
-                    raise RecordError(f"task {task.task_id}: endpoint {endpoint_id} is not in the library")
+        for tasks, apart, what in ((self.tasks, False, "task"), (self.apart, True, "task apart")):
+            checked = _checked(tasks, capability_ids, endpoint_ids, apart=apart)
+            _assert_sorted_unique((task.task_id for task in checked), what=what)  # one pass: it may read a file
+
+
+def _checked(
+    tasks: Iterable[Task], capability_ids: Container[str], endpoint_ids: Container[str], *, apart: bool
+) -> Iterator[Task]:
+    for task in tasks:
+        if bool(task.no_gold) != apart:
+            raise RecordError(f"task {task.task_id}: tasks without gold belong in ``apart``, and only these")
+        for capability_id in (*task.gold_capability_ids, *task.given_candidate_ids):
+            if capability_id not in capability_ids:
+                raise RecordError(f"task {task.task_id}: {capability_id} is not in the library")
+        for endpoint_id in (*task.gold_endpoint_ids, *task.calls):
+            if endpoint_id not in endpoint_ids:
+                raise RecordError(f"task {task.task_id}: endpoint {endpoint_id} is not in the library")
+        yield task
 
 
 def _assert_sorted_unique(ids: Iterable[str], *, what: str) -> None:

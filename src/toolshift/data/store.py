@@ -7,6 +7,7 @@ Layout, under ``<cache>/records/<dataset>/``::
                                      meta.json
     raw/<signature[:16]>.json        remembers the content fingerprint of raw files whose sizes and times are unchanged
 
+The tables of tasks are read a row group at a time (``TaskFile``), so records take as much memory as the library does.
 A fingerprint names the bytes of the raw files, the adapter's options, and the code that turns one into the other. A
 store folder appears by one rename and is checked against the hashes in its ``meta.json`` on every load; one that fails
 is rebuilt.
@@ -25,7 +26,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,68 +34,30 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from toolshift.data.errors import AdapterError
-from toolshift.data.records import Argument, Capability, Endpoint, Library, RecordError, Records, Report, Section, Task
+from toolshift.data.records import Capability, Endpoint, Library, RecordError, Records, Report, Section
+from toolshift.data.tables import LIBRARY, fields_of, table_of
+from toolshift.data.task_file import TaskFile, write_tasks
 from toolshift.runs.files import sha256_file, stable_hash, write_json
 
 _LOG = logging.getLogger(__name__)
-_LAYOUT = 2
-_CODE = ("catalog", "files", "json_schema", "lines", "names", "records", "rendering", "rows", "store", "tally", "types")
-
-_STRINGS = pa.list_(pa.string())
-ARGUMENT_TYPE = pa.struct(
-    [
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("raw_type", pa.string(), nullable=False),
-        pa.field("type", pa.string(), nullable=False),
-        pa.field("required", pa.bool_()),
-        pa.field("description", pa.string(), nullable=False),
-    ]
+_LAYOUT = 3
+_TASK_FILES = ("tasks", "apart")
+_CODE = (
+    "catalog",
+    "files",
+    "json_schema",
+    "lines",
+    "names",
+    "records",
+    "rendering",
+    "rows",
+    "spool",
+    "store",
+    "tables",
+    "tally",
+    "task_file",
+    "types",
 )
-
-
-def _schema(*fields: tuple[str, pa.DataType]) -> pa.Schema:
-    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
-
-
-_TASKS = _schema(
-    ("task_id", pa.string()),
-    ("dataset", pa.string()),
-    ("domain", pa.string()),
-    ("text", pa.string()),
-    ("gold_capability_ids", _STRINGS),
-    ("gold_endpoint_ids", _STRINGS),
-    ("ordered", pa.bool_()),
-    ("calls", _STRINGS),
-    ("given_candidate_ids", _STRINGS),
-    ("split", pa.string()),
-    ("source", pa.string()),
-    ("no_gold", pa.string()),
-)
-
-SCHEMAS: Mapping[str, pa.Schema] = {
-    "capabilities": _schema(
-        ("capability_id", pa.string()),
-        ("dataset", pa.string()),
-        ("name", pa.string()),
-        ("description", pa.string()),
-        ("domain", pa.string()),
-        ("text", pa.string()),
-        ("schema_source", pa.string()),
-    ),
-    "endpoints": _schema(
-        ("endpoint_id", pa.string()),
-        ("capability_id", pa.string()),
-        ("operation", pa.string()),
-        ("description", pa.string()),
-        ("method", pa.string()),
-        ("arguments", pa.list_(pa.field("item", ARGUMENT_TYPE, nullable=False))),
-        ("returns", _STRINGS),
-        ("text", pa.string()),
-        ("source", pa.string()),
-    ),
-    "tasks": _TASKS,
-    "apart": _TASKS,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +106,8 @@ def load_records(
         if records.dataset != dataset:
             raise AdapterError(f"adapter {adapter} yields records of {records.dataset!r}, not of dataset={dataset!r}")
         write_records(records, folder, fingerprint=fingerprint)
+        if any(isinstance(tasks, TaskFile) for tasks in (records.tasks, records.apart)):
+            records = read_records(folder, fingerprint=fingerprint)  # frees the adapter's temporary file
     _publish_report(records.report, home / "report.json")
     seconds = time.perf_counter() - started
     return LoadedRecords(records=records, fingerprint=fingerprint, folder=folder, seconds=seconds, rebuilt=rebuilt)
@@ -253,8 +217,11 @@ def write_records(records: Records, folder: Path, *, fingerprint: str) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
-        for name, table in _tables(records).items():
-            pq.write_table(table, temporary / f"{name}.parquet", compression="zstd")
+        library = {"capabilities": records.library.capabilities, "endpoints": records.library.endpoints}
+        for name, schema in LIBRARY.items():
+            pq.write_table(table_of(library[name], schema), temporary / f"{name}.parquet", compression="zstd")
+        for name, tasks in (("tasks", records.tasks), ("apart", records.apart)):
+            write_tasks(temporary / f"{name}.parquet", tasks)
         write_json(temporary / "report.json", records.report.as_dict())
         files = {path.name: sha256_file(path) for path in sorted(temporary.iterdir())}
         meta = {
@@ -293,30 +260,6 @@ def _publish_report(report: Report, path: Path) -> None:
     write_json(path, content)
 
 
-def _tables(records: Records) -> dict[str, pa.Table]:
-    library = records.library
-    rows: dict[str, Sequence[Any]] = {
-        "capabilities": library.capabilities,
-        "endpoints": library.endpoints,
-        "tasks": records.tasks,
-        "apart": records.apart,
-    }
-    return {name: _table(rows[name], schema) for name, schema in SCHEMAS.items()}
-
-
-def _table(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
-    columns = []
-    for field in schema:
-        values = [getattr(row, field.name) for row in rows]
-        if field.name == "arguments":
-            values = [[{name: getattr(a, name) for name in _ARGUMENT_FIELDS} for a in group] for group in values]
-        columns.append(pa.array(values, type=field.type))
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-_ARGUMENT_FIELDS = tuple(field.name for field in ARGUMENT_TYPE)
-
-
 # ------------------------------------------------------------------------------------------------------------ reading
 
 
@@ -328,18 +271,18 @@ def read_records(folder: Path, *, fingerprint: str | None = None) -> Records:
             given) the fingerprint differs.
     """
     meta = _verified_meta(folder, fingerprint=fingerprint)
-    tables = {name: _read_table(folder / f"{name}.parquet", schema) for name, schema in SCHEMAS.items()}
+    tables = {name: _read_table(folder / f"{name}.parquet", schema) for name, schema in LIBRARY.items()}
+    tasks, apart = (_open_tasks(folder / f"{name}.parquet") for name in _TASK_FILES)
     try:
-        capabilities = tuple(Capability(**row) for row in _rows(tables["capabilities"]))
-        endpoints = tuple(Endpoint(**row) for row in _rows(tables["endpoints"]))
-        tasks = tuple(Task(**row) for row in _rows(tables["tasks"]))
+        capabilities = tuple(Capability(**row) for row in fields_of(tables["capabilities"]))
+        endpoints = tuple(Endpoint(**row) for row in fields_of(tables["endpoints"]))
         report = _report(json.loads((folder / "report.json").read_text(encoding="utf-8")))
         return Records(
             dataset=str(meta["dataset"]),
             library=Library(capabilities, endpoints),
             tasks=tasks,
             report=report,
-            apart=tuple(Task(**row) for row in _rows(tables["apart"])),
+            apart=apart,
             unscorable=str(meta["unscorable"]),
         )
     except (RecordError, KeyError, TypeError, ValueError) as error:
@@ -367,7 +310,7 @@ def _verified_meta(folder: Path, *, fingerprint: str | None) -> Mapping[str, Any
         raise StoreError(f"{path}: missing or damaged ({error})") from error
     if layout != _LAYOUT or (fingerprint is not None and found != fingerprint):
         raise StoreError(f"{path}: written for fingerprint {found[:12]} and layout {layout}, not for this one")
-    for name in (*(f"{table}.parquet" for table in SCHEMAS), "report.json"):
+    for name in (*(f"{table}.parquet" for table in (*LIBRARY, *_TASK_FILES)), "report.json"):
         if not (folder / name).is_file():
             raise StoreError(f"{folder / name}: missing from the record store")
         if sha256_file(folder / name) != files.get(name):
@@ -385,32 +328,13 @@ def _read_table(path: Path, schema: pa.Schema) -> pa.Table:
     return table
 
 
-def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    columns = {field.name: _column(table[field.name], field.type) for field in table.schema}
-    names = tuple(columns)
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def _column(column: pa.ChunkedArray, kind: pa.DataType) -> list[Any]:
-    """Python values of a column; lists become tuples through their offsets, which is far faster than row by row."""
-    if not pa.types.is_list(kind):
-        return column.to_pylist()
-    values: list[Any] = []
-    for chunk in column.chunks:
-        flat = chunk.flatten()
-        items = _arguments(flat) if pa.types.is_struct(kind.value_type) else flat.to_pylist()
-        offsets = chunk.offsets.to_numpy()
-        offsets = (offsets - offsets[0]).tolist() if len(offsets) else []
-        values.extend(tuple(items[a:b]) for a, b in pairwise(offsets))
-    return values
-
-
-def _arguments(flat: pa.StructArray) -> list[Argument]:
-    columns = [flat.field(name).to_pylist() for name in _ARGUMENT_FIELDS]
-    return [
-        Argument(name=name, raw_type=raw, type=coarse, required=required, description=description)
-        for name, raw, coarse, required, description in zip(*columns, strict=True)
-    ]
+def _open_tasks(path: Path) -> TaskFile:
+    try:
+        return TaskFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise StoreError(f"{path}: not a readable parquet file ({error})") from error
+    except ValueError as error:
+        raise StoreError(str(error)) from error
 
 
 def _report(content: Mapping[str, Any]) -> Report:

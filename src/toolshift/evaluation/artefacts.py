@@ -24,7 +24,7 @@ Row = tuple[str, str, str, float, int]
 
 
 FEW_TARGETS = 10
-"""With so many targets at most, shortcuts are also given target by target."""
+"""With so many targets at most, shortcuts are also given target by target, and roles where targets are datasets."""
 
 
 def artefact_rows(
@@ -79,13 +79,15 @@ def _view_rows(
 
 
 def _target_rows(lists: ViewLists, corpus: Corpus, *, records: NDArray[np.int64]) -> Iterator[Row]:
-    """The shortcuts of every target alone."""
+    """Every target alone: the shortcuts, and where the targets are datasets the candidates by role."""
+    datasets = len(corpus.parts) > 1 and {part.name for part in corpus.parts}.issuperset(lists.targets)
     for number in np.unique(lists.target):
         inside = np.repeat(lists.target == number, lists.manifest.lengths)
         one = lists.keep(inside)
         n_source = records[number, one.manifest.capability]
-        for _, subject, statistic, value, n in _shortcut_rows(one, corpus, n_source=n_source):
-            yield "shortcuts by target", f"{lists.targets[number]}: {subject}", statistic, value, n
+        roles = _role_rows(one.manifest, corpus, n_source=n_source) if datasets else ()
+        for section, subject, statistic, value, n in (*roles, *_shortcut_rows(one, corpus, n_source=n_source)):
+            yield f"{section} by target", f"{lists.targets[number]}: {subject}", statistic, value, n
 
 
 def _leakage_rows(folds: FoldTable, leakage: Leakage) -> Iterator[Row]:

@@ -131,6 +131,7 @@ def _distinct(frame: pd.DataFrame, columns: list[str]) -> list[tuple[str, ...]]:
 _SECTIONS = {
     "lists": "Lists: tasks, targets, length, slices (n in brackets)",
     "roles": "Candidates by role (n in brackets)",
+    "roles by target": "Candidates by role, for each target dataset alone (n in brackets)",
     "miners": "Who proposed the hard negatives",
     "duplicates": "Suspected false negatives",
     "shortcuts": f"Macro {MEASURE} of rankings that never read the task (n tasks in brackets)",
@@ -139,7 +140,7 @@ _SECTIONS = {
 
 
 # Sections that read source records, which a purge takes away; the others are the same under every purge.
-_PURGED = ("roles", "shortcuts", "shortcuts by target")
+_PURGED = ("roles", "roles by target", "shortcuts", "shortcuts by target")
 
 
 def _wide(rows: pd.DataFrame) -> pd.DataFrame:

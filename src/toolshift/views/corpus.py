@@ -6,15 +6,18 @@ to a fold's own tasks before anything is fitted (validity.md section 4). Rows fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from sys import intern
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from toolshift.data.records import Endpoint, Records
+from toolshift.data.records import Endpoint, Records, Task
 from toolshift.runs.seeds import id_hashes
 from toolshift.views.schema import OperationTable, operation_table
 
@@ -144,48 +147,96 @@ class Labels:
         return (_by_domain(corpus, self.gold, self.rows) + _by_domain(corpus, self.given, self.rows)) > 0
 
 
+class _Memberships:
+    """Rows of a boolean matrix, one after another."""
+
+    def __init__(self) -> None:
+        self._ends = array("q", [0])
+        self._columns = array("q")
+
+    def add(self, columns: Iterable[int]) -> None:
+        """Add a row by its columns."""
+        self._columns.extend(sorted(columns))
+        self._ends.append(len(self._columns))
+
+    def matrix(self, *, width: int) -> sparse.csr_matrix:
+        """(rows added, width) boolean CSR."""
+        indptr, indices = np.array(self._ends, np.int64), np.array(self._columns, np.int64)
+        return sparse.csr_matrix((np.ones(indices.size, bool), indices, indptr), shape=(indptr.size - 1, width))
+
+
+@dataclass(slots=True)
+class _TaskColumns:
+    """What is kept of the tasks after one pass over them; the three lists of rows are those of ``Labels``."""
+
+    ids: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    splits: list[str] = field(default_factory=list)
+    domains: list[str] = field(default_factory=list)
+    datasets: Counter[str] = field(default_factory=Counter)
+    gold: _Memberships = field(default_factory=_Memberships)
+    given: _Memberships = field(default_factory=_Memberships)
+    gold_endpoints: _Memberships = field(default_factory=_Memberships)
+
+
 def build_corpus(records: Records) -> tuple[Corpus, Labels]:
-    """Turn records into arrays; the labels come apart from everything a method may read."""
-    library, tasks = records.library, records.tasks
+    """Turn records into arrays; the labels come apart from everything a method may read.
+
+    The tasks are read once, in order, and none is kept whole.
+    """
+    library = records.library
     position = library.position
-    named = {t.domain for t in tasks} | {c.domain for c in library.capabilities}
-    domains = tuple(sorted(named - {""}))
-    code = {name: i for i, name in enumerate(domains)} | {"": -1}
     endpoints = tuple(e for c in library.capabilities for e in library.endpoints_of[c.capability_id])
     counts = [len(library.endpoints_of[c.capability_id]) for c in library.capabilities]
+    tasks = _task_columns(records.tasks, position, {e.endpoint_id: i for i, e in enumerate(endpoints)})
+    domains = tuple(sorted({*tasks.domains, *(c.domain for c in library.capabilities)} - {""}))
+    code = {name: i for i, name in enumerate(domains)} | {"": -1}
     corpus = Corpus(
         dataset=records.dataset,
-        parts=_parts([t.dataset for t in tasks], [c.dataset for c in library.capabilities]),
-        task_ids=tuple(t.task_id for t in tasks),
-        task_texts=tuple(t.text for t in tasks),
-        task_splits=tuple(t.split for t in tasks),
+        parts=_parts(tasks.datasets, Counter(c.dataset for c in library.capabilities)),
+        task_ids=tuple(tasks.ids),
+        task_texts=tuple(tasks.texts),
+        task_splits=tuple(tasks.splits),
         capability_ids=tuple(c.capability_id for c in library.capabilities),
         capability_texts=tuple(c.text for c in library.capabilities),
         endpoints=endpoints,
         endpoint_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         domains=domains,
-        task_domain=np.array([code[t.domain] for t in tasks], np.int64),
+        task_domain=np.array([code[name] for name in tasks.domains], np.int64),
         capability_domain=np.array([code[c.domain] for c in library.capabilities], np.int64),
         partial_schema=np.array([c.partial_schema for c in library.capabilities], bool),
         operations=operation_table(endpoints),
     )
-    row_of = {e.endpoint_id: i for i, e in enumerate(endpoints)}.__getitem__
     labels = Labels(
-        rows=np.arange(len(tasks)),
-        gold=_membership([t.gold_capability_ids for t in tasks], position.__getitem__, width=len(position)),
-        given=_membership([t.given_candidate_ids for t in tasks], position.__getitem__, width=len(position)),
-        gold_endpoints=_membership([t.gold_endpoint_ids for t in tasks], row_of, width=len(endpoints)),
+        rows=np.arange(len(tasks.ids)),
+        gold=tasks.gold.matrix(width=len(position)),
+        given=tasks.given.matrix(width=len(position)),
+        gold_endpoints=tasks.gold_endpoints.matrix(width=len(endpoints)),
     )
     return corpus, labels
 
 
-def _parts(tasks: Sequence[str], capabilities: Sequence[str]) -> tuple[Part, ...]:
-    """Both sequences of dataset names are grouped, since ids are sorted and start with the name and a slash."""
+def _task_columns(tasks: Iterable[Task], position: Mapping[str, int], row_of: Mapping[str, int]) -> _TaskColumns:
+    columns = _TaskColumns()
+    for task in tasks:
+        columns.ids.append(task.task_id)
+        columns.texts.append(task.text)
+        columns.splits.append(intern(task.split))
+        columns.domains.append(intern(task.domain))
+        columns.datasets[task.dataset] += 1
+        columns.gold.add(position[i] for i in task.gold_capability_ids)
+        columns.given.add(position[i] for i in task.given_candidate_ids)
+        columns.gold_endpoints.add(row_of[i] for i in task.gold_endpoint_ids)
+    return columns
+
+
+def _parts(tasks: Mapping[str, int], capabilities: Mapping[str, int]) -> tuple[Part, ...]:
+    """From tasks and capabilities per dataset: both are grouped by it, as ids are sorted and start with its name."""
     found = []
     first_task = first_capability = 0
     for name in sorted({*tasks, *capabilities}, key=lambda name: f"{name}/"):
-        last_task = first_task + tasks.count(name)
-        last_capability = first_capability + capabilities.count(name)
+        last_task = first_task + tasks.get(name, 0)
+        last_capability = first_capability + capabilities.get(name, 0)
         rows, columns = slice(first_task, last_task), slice(first_capability, last_capability)
         found.append(Part(name=name, tasks=rows, capabilities=columns))
         first_task, first_capability = last_task, last_capability
@@ -196,13 +247,6 @@ def stored_entries(matrix: sparse.csr_matrix) -> tuple[Rows, Rows]:
     """(row, column) of the stored entries, row by row; the typed way to read a membership matrix."""
     row = np.repeat(np.arange(matrix.indptr.size - 1), np.diff(matrix.indptr))
     return row, np.asarray(matrix.indices, np.int64)
-
-
-def _membership(ids: Sequence[Iterable[str]], row_of: Callable[[str], int], *, width: int) -> sparse.csr_matrix:
-    columns = [np.array(sorted(row_of(i) for i in group), np.int64) for group in ids]
-    indptr = np.concatenate([[0], np.cumsum([c.size for c in columns])]).astype(np.int64)
-    indices = np.concatenate(columns) if columns else np.zeros(0, np.int64)
-    return sparse.csr_matrix((np.ones(indices.size, bool), indices, indptr), shape=(len(columns), width))
 
 
 def _keep_rows(matrix: sparse.csr_matrix, keep: NDArray[np.bool_]) -> sparse.csr_matrix:

@@ -67,3 +67,11 @@ def test_one_dataset_is_left_as_it_is() -> None:
 def test_what_cannot_be_put_together(parts: list[Records], message: str) -> None:
     with pytest.raises(AdapterError, match=message):
         merged(parts)
+
+
+def test_tasks_are_sorted_by_id_where_one_name_starts_another() -> None:
+    # "maps-2/" comes before "maps/", since the hyphen comes before the slash.
+    both = merged([records("maps", apart=True), records("maps-2", apart=True)])
+    assert [task.task_id for task in both.tasks] == ["maps-2/t", "maps/t"]
+    assert [task.task_id for task in both.apart] == ["maps-2/n", "maps/n"]
+    assert both.dataset == "maps+maps-2"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 import types
@@ -222,6 +223,17 @@ def test_another_fingerprint_or_schema_is_refused(release: Any, tmp_path: Path) 
     meta["files"]["tasks.parquet"] = store.sha256_file(path)
     (folder / "meta.json").write_text(json.dumps(meta))
     with pytest.raises(StoreError, match=r"tasks\.parquet: its schema"):
+        read_records(folder)
+
+
+@pytest.mark.parametrize("name", ["tasks.parquet", "apart.parquet"])
+def test_tasks_that_were_never_parquet_are_named(release: Any, tmp_path: Path, name: str) -> None:
+    folder = load(release.root, tmp_path).folder
+    (folder / name).write_bytes(b"no parquet")
+    meta = json.loads((folder / "meta.json").read_text())
+    meta["files"][name] = store.sha256_file(folder / name)
+    (folder / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(StoreError, match=rf"{re.escape(name)}: not a readable parquet file"):
         read_records(folder)
 
 

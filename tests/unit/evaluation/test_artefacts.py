@@ -9,8 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from toolshift.data.merge import merged
+from toolshift.data.records import Capability, Endpoint, Library, Records, Report, Task
 from toolshift.evaluation.artefacts import COLUMNS, artefact_rows, source_records
 from toolshift.experiment.workspace import Variant, Workspace
+from toolshift.reporting.artefacts import CONTROL_COLUMNS, artefact_page
 
 Open = Callable[[str], tuple[Workspace, Variant]]
 
@@ -84,3 +87,59 @@ def test_shortcuts_never_beat_what_the_lists_allow(opened: Open) -> None:
     assert shortcuts.between(0, 1).all()
     # All tools have one endpoint, so the endpoint count ties every list: exactly chance.
     assert shortcuts["endpoint count"] == pytest.approx(shortcuts["random (expected)"])
+
+
+# ------------------------------------------------------------------------------------------------------ target datasets
+
+
+def dataset(name: str, *, endpoints: int, text: str) -> Records:
+    """Five tools; the first one, of so many endpoints and this text, is gold for the only task."""
+    ids = [f"{name}/{i}" for i in range(5)]
+    tools = [Capability(capability_id=i, dataset=name, name=i, text=text if i == ids[0] else "tool") for i in ids]
+    counts = {i: endpoints if i == ids[0] else 1 for i in ids}
+    operations = [
+        Endpoint(endpoint_id=f"{i}/{n}", capability_id=i, operation=f"get {n}", text=f"get {n}")
+        for i in ids
+        for n in range(counts[i])
+    ]
+    task = Task(
+        task_id=f"{name}/t", dataset=name, domain="", text=f"get of {name}", gold_capability_ids=(ids[0],),
+        gold_endpoint_ids=(f"{ids[0]}/0",), given_candidate_ids=tuple(ids),
+    )  # fmt: skip
+    report = Report(
+        sections={}, tasks=1, capabilities=5, endpoints=len(operations), gold_pairs=1, domains=0, ordered_tasks=0
+    )
+    return Records(dataset=name, library=Library(tuple(tools), tuple(operations)), tasks=(task,), report=report)
+
+
+@pytest.fixture
+def two_datasets(worlds: Any, settings_of: Any, tmp_path: Path) -> pd.DataFrame:
+    settings = settings_of("experiment=cross_dataset", f"data.cache={tmp_path}", "view=[natural]")
+    records = merged([dataset("a", endpoints=3, text="four"), dataset("b", endpoints=1, text="a longer text")])
+    workspace = Workspace(settings=settings, records=records, fingerprint="x", encoder=worlds.WordEncoder())
+    return rows_of(workspace, workspace.variant(settings))
+
+
+def test_target_datasets_are_described_one_by_one(two_datasets: pd.DataFrame) -> None:
+    rows = two_datasets
+    for role, name, a, b in (
+        ("positive", "share of candidates", 1 / 5, 1 / 5),
+        ("positive", "endpoints", 3, 1),
+        ("positive", "text length", 4, 13),
+        ("positive", "share with a required argument", 0, 0),
+        ("positive", "source records", 0, 0),
+    ):
+        assert value(rows, "roles by target", f"a: {role}", name) == pytest.approx(a)
+        assert value(rows, "roles by target", f"b: {role}", name) == pytest.approx(b)
+        assert value(rows, "roles", role, name) == pytest.approx((a + b) / 2)  # lists of one length, one each
+    negatives = rows[(rows["section"] == "roles by target") & (rows["statistic"] == "endpoints")]
+    assert set(negatives.loc[~negatives["subject"].str.endswith("positive"), "value"]) == {1.0}
+    page = artefact_page(rows, pd.DataFrame(columns=pd.Index(CONTROL_COLUMNS)), data="sample")
+    assert "### Candidates by role, for each target dataset alone (n in brackets), purge none" in page
+    assert "a: positive" in page
+
+
+def test_domains_as_targets_get_shortcuts_only(opened: Open) -> None:
+    sections = set(rows_of(*opened("none"))["section"])
+    assert "shortcuts by target" in sections
+    assert "roles by target" not in sections

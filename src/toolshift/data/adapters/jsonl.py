@@ -10,12 +10,13 @@ line; ``faults=drop`` counts such rows instead.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from toolshift.data.catalog import Catalog, EndpointDoc
 from toolshift.data.errors import AdapterError
@@ -26,7 +27,9 @@ from toolshift.data.names import local_name
 from toolshift.data.records import Argument, Records, Task
 from toolshift.data.rendering import NAME_DESCRIPTION, TEMPLATES, clean
 from toolshift.data.rows import BadRow, as_object, report_of, required, required_name, scrubbed, text_of
+from toolshift.data.spool import DiskMap, Spool
 from toolshift.data.tally import Tally
+from toolshift.data.task_file import TaskSink
 from toolshift.data.types import coarse_type
 
 DATASET = "jsonl"
@@ -133,21 +136,37 @@ def _files(root: Path, *, options: Options) -> tuple[Path, Path, Path]:
 # ---------------------------------------------------------------------------------------------------------- reader
 
 
-@dataclass(slots=True)
-class _TaskDraft:
-    task_id: str
+class _Line(NamedTuple):
+    """What a usable line says of its task, as it lies in the spool."""
+
     text: str
     source: str
     domain: str
     split: str
+    calls: Sequence[str]
+    gold_endpoints: Sequence[str]
+    given: Sequence[str]
+
+
+class _Judgement(NamedTuple):
+    """A usable line of qrels, as it lies in the spool."""
+
+    task: str
+    capability_id: str
+    relevant: bool
+
+
+@dataclass(slots=True)
+class _TaskDraft:
+    line: _Line
+    calls: tuple[str, ...]
+    gold_endpoints: set[str]
+    given: set[str]
     gold: set[str] = field(default_factory=set)
-    gold_endpoints: set[str] = field(default_factory=set)
-    given: set[str] = field(default_factory=set)
-    calls: tuple[str, ...] = ()
 
 
 class _Reader:
-    """Everything one pass accumulates."""
+    """Everything one pass accumulates. Memory grows with tools and their operations; tasks and gold lie on disk."""
 
     def __init__(self, root: Path, catalog: Catalog, tally: Tally) -> None:
         self.root = root
@@ -156,8 +175,9 @@ class _Reader:
         self._tools: dict[str, str] = {}
         self._endpoints: dict[tuple[str, str], str] = {}
         self._endpoints_of: dict[str, list[str]] = {}
-        self._tasks: dict[str, _TaskDraft] = {}
-        self._texts: dict[str, _TaskDraft] = {}
+        self._task_of = DiskMap()  # _id of a task line -> id of the first task with its text
+        self._texts = DiskMap()
+        self._rows = Spool()
 
     def _objects(self, path: Path, section: str) -> Iterator[tuple[Mapping[str, Any], str]]:
         """(object, "file:line") of every usable line."""
@@ -250,7 +270,7 @@ class _Reader:
         for row, where in self._objects(path, "tasks"):
             try:
                 key = _identifier(row)
-                if key in self._tasks:
+                if self._task_of.get(key):
                     raise BadRow("id_appears_twice")
                 text = scrubbed(required(row, "text", str)).strip()
                 if not text:
@@ -259,28 +279,22 @@ class _Reader:
                 self.tally.drop("tasks", str(reason), where=where)
                 continue
             self.tally.keep("tasks")
-            new = self._draft(row, key=key, text=text, where=where)
-            draft = self._tasks[key] = self._texts.setdefault(text, new)
-            if draft is not new:
-                self.tally.note("merged_duplicate_text")
-                self.tally.note("merged_text_with_other_calls", int(draft.calls != new.calls))
-                draft.calls = draft.calls if draft.calls == new.calls else ()
-                draft.gold_endpoints |= new.gold_endpoints
-                draft.given |= new.given
+            task_id = self._texts.setdefault(hashlib.sha256(text.encode()).hexdigest(), f"{DATASET}/{key}")
+            self._task_of.setdefault(key, task_id)
+            self._rows.add(task_id, self._line(row, text=text, where=where))
 
-    def _draft(self, row: Mapping[str, Any], *, key: str, text: str, where: str) -> _TaskDraft:
-        draft = _TaskDraft(
-            task_id=f"{DATASET}/{key}",
+    def _line(self, row: Mapping[str, Any], *, text: str, where: str) -> _Line:
+        calls = self._resolved(row, "calls", self._call, where=where)
+        given = self._resolved(row, "candidates", self._candidate, where=where)
+        return _Line(
             text=text,
             source=where,
             domain=clean(text_of(row.get("domain"))),
             split=clean(text_of(row.get("split"))),
+            calls=calls if len(calls) > 1 and all(calls) else (),
+            gold_endpoints=[call for call in calls if call],
+            given=[candidate for candidate in given if candidate],
         )
-        calls = self._resolved(row, "calls", self._call, where=where)
-        draft.gold_endpoints.update(call for call in calls if call)
-        draft.calls = tuple(calls) if len(calls) > 1 and all(calls) else ()
-        draft.given.update(c for c in self._resolved(row, "candidates", self._candidate, where=where) if c)
-        return draft
 
     def _resolved(
         self, row: Mapping[str, Any], section: str, resolve: Callable[[object], str], *, where: str
@@ -336,7 +350,6 @@ class _Reader:
             AdapterError: if the first line is not BEIR's header.
         """
         relative = path.relative_to(self.root).as_posix()
-        seen: set[tuple[str, str]] = set()
         columns: Sequence[str] | None = None
         for number, data in numbered_lines(path):
             where = f"{relative}:{number}"
@@ -347,13 +360,13 @@ class _Reader:
                     raise AdapterError(f"{path}:{number}: the header is {cells}, not {list(HEADER)} with tabs. {_HINT}")
                 continue
             try:
-                self._read_judgement(cells, seen)
+                self._read_judgement(cells)
             except BadRow as reason:
                 self.tally.drop("qrels", str(reason), where=where)
         if columns is None:
             raise AdapterError(f"{path}: is empty; expected the header {list(HEADER)} with tabs. {_HINT}")
 
-    def _read_judgement(self, cells: Sequence[str], seen: set[tuple[str, str]]) -> None:
+    def _read_judgement(self, cells: Sequence[str]) -> None:
         if any("\ufffd" in cell for cell in cells):
             raise BadRow("not_utf8")
         if len(cells) != len(HEADER):
@@ -364,18 +377,14 @@ class _Reader:
             raise BadRow("score_not_a_number") from None
         if not math.isfinite(score):
             raise BadRow("score_not_a_number")
-        if cells[0] not in self._tasks:
+        task_id = self._task_of.get(cells[0])
+        if task_id is None:
             raise BadRow("task_not_in_tasks")
         if cells[1] not in self._tools:
             raise BadRow("tool_not_in_corpus")
         self.tally.keep("qrels")
-        pair = (cells[0], cells[1])
-        self.tally.note("repeated_qrels", int(pair in seen))
-        seen.add(pair)
-        if score > 0:
-            self._tasks[cells[0]].gold.add(self._tools[cells[1]])
-        else:
-            self.tally.note("judged_not_relevant")
+        self._rows.add(task_id, _Judgement(cells[0], self._tools[cells[1]], score > 0))
+        self.tally.note("judged_not_relevant", int(score <= 0))
 
     # -- result
 
@@ -383,15 +392,33 @@ class _Reader:
         """Freeze what was read."""
         library = self.catalog.library()
         domain_of = {c.capability_id: c.domain for c in library.capabilities}
-        drafts = sorted(self._texts.values(), key=lambda draft: draft.task_id)
-        every = [self._task(draft, domain_of) for draft in drafts]
-        tasks = tuple(task for task in every if not task.no_gold)
-        apart = tuple(task for task in every if task.no_gold)
+        ranked, kept_apart = TaskSink(), TaskSink()
+        for task_id, rows in self._rows.groups():
+            task = self._task(task_id, self._united(rows), domain_of)
+            (kept_apart if task.no_gold else ranked).add(task)
+        tasks, apart = ranked.tasks(), kept_apart.tasks()
         report = report_of(self.tally, library, tasks, apart=apart)
         unscorable = "" if tasks else f"{DATASET}: no task has a relevant tool (a score above 0 in {QRELS}, or calls)"
         return Records(dataset=DATASET, library=library, tasks=tasks, report=report, apart=apart, unscorable=unscorable)
 
-    def _task(self, draft: _TaskDraft, domain_of: Mapping[str, str]) -> Task:
+    def _united(self, rows: Sequence[Sequence[Any]]) -> _TaskDraft:
+        """One draft of all lines with its text, in reading order, and of what is judged of their tasks."""
+        lines = [_Line(*row) for row in rows if len(row) == len(_Line._fields)]
+        judged = [_Judgement(*row) for row in rows if len(row) == len(_Judgement._fields)]
+        first = lines[0]
+        draft = _TaskDraft(first, tuple(first.calls), set(first.gold_endpoints), set(first.given))
+        for line in lines[1:]:
+            calls = tuple(line.calls)
+            self.tally.note("merged_duplicate_text")
+            self.tally.note("merged_text_with_other_calls", int(draft.calls != calls))
+            draft.calls = draft.calls if draft.calls == calls else ()
+            draft.gold_endpoints.update(line.gold_endpoints)
+            draft.given.update(line.given)
+        self.tally.note("repeated_qrels", len(judged) - len({(j.task, j.capability_id) for j in judged}))
+        draft.gold.update(j.capability_id for j in judged if j.relevant)
+        return draft
+
+    def _task(self, task_id: str, draft: _TaskDraft, domain_of: Mapping[str, str]) -> Task:
         called = {endpoint.rpartition("/")[0] for endpoint in draft.gold_endpoints}
         self.tally.note("gold_added_by_calls", len(called - draft.gold))
         gold = draft.gold | called
@@ -401,17 +428,17 @@ class _Reader:
             endpoints |= {only} if only else set()
             self.tally.note("gold_without_endpoint", int(not only))
         return Task(
-            task_id=draft.task_id,
+            task_id=task_id,
             dataset=DATASET,
-            domain=draft.domain or _most_common(domain_of[c] for c in sorted(gold)),
-            text=draft.text,
+            domain=draft.line.domain or _most_common(domain_of[c] for c in sorted(gold)),
+            text=draft.line.text,
             gold_capability_ids=tuple(sorted(gold)),
             gold_endpoint_ids=tuple(sorted(endpoints)),
             ordered=bool(draft.calls),
             calls=draft.calls,
             given_candidate_ids=tuple(sorted(draft.given)),
-            split=draft.split,
-            source=draft.source,
+            split=draft.line.split,
+            source=draft.line.source,
             no_gold="" if gold else "not_annotated",
         )
 

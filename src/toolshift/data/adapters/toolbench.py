@@ -16,10 +16,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolshift.data.catalog import Catalog, EndpointDoc, Origin
 from toolshift.data.errors import AdapterError
@@ -39,7 +39,9 @@ from toolshift.data.rows import (
     text_of,
 )
 from toolshift.data.sources import source_of
+from toolshift.data.spool import Spool
 from toolshift.data.tally import Tally
+from toolshift.data.task_file import spilled
 
 DATASET = "toolbench"
 QUERY_FOLDERS = ("instruction", "solvable_queries/test_instruction", "test_instruction")
@@ -167,17 +169,17 @@ class _Listed:
     endpoint_id: str
 
 
-@dataclass(slots=True)
-class _TaskDraft:
+class _Row(NamedTuple):
+    """What a usable query row says of its task; ids are sorted."""
+
     text: str
     source: str
-    gold: tuple[str, ...]
-    given: tuple[str, ...]
-    files: tuple[str, ...]
+    gold: Sequence[str]
+    given: Sequence[str]
 
 
 class _Reader:
-    """Everything one pass accumulates; memory grows with distinct tools, endpoints and texts, never with rows."""
+    """Everything one pass accumulates. Memory grows with distinct tools and endpoints; query rows lie on disk."""
 
     def __init__(self, base: Path, catalog: Catalog, tally: Tally) -> None:
         self.base = base
@@ -190,7 +192,7 @@ class _Reader:
         self._api_names: dict[str, str] = {}
         self._categories: dict[str, str] = {}
         self._capability_of: dict[str, str] = {}
-        self._drafts: dict[str, _TaskDraft] = {}
+        self._rows = Spool()
 
     # -- tool library
 
@@ -299,7 +301,8 @@ class _Reader:
             self.tally.drop("queries", "no_known_gold", where=where)
             return
         self.tally.keep("queries")
-        self._add_task(text, gold=gold, given={entry.capability_id for entry in listed}, where=where)
+        given = {entry.capability_id for entry in listed}
+        self._rows.add(_task_id(text), _Row(text, where, sorted(gold), sorted(given)))
 
     def _read_api_list(self, values: Sequence[object], *, where: str) -> list[_Listed]:
         listed: list[_Listed] = []
@@ -354,29 +357,37 @@ class _Reader:
             gold.add(matches[0])
         return gold
 
-    def _add_task(self, text: str, *, gold: set[str], given: set[str], where: str) -> None:
-        file = where.partition("#")[0].removeprefix(f"{DATASET}/").removesuffix(".json")
-        draft = self._drafts.get(text)
-        if draft is None:
-            self._drafts[text] = _TaskDraft(text, where, tuple(sorted(gold)), tuple(sorted(given)), (file,))
-            return
-        self.tally.note("merged_duplicate_text")
-        if not gold.issubset(draft.gold):
-            self.tally.note("merged_text_with_other_gold")
-        draft.gold = tuple(sorted(gold.union(draft.gold)))
-        draft.given = tuple(sorted(given.union(draft.given)))
-        draft.files = tuple(sorted({*draft.files, file}))
-
     # -- result
 
     def records(self) -> Records:
         """Freeze what was read."""
         library = self.catalog.library()
-        tasks = tuple(sorted((_task(draft) for draft in self._drafts.values()), key=lambda task: task.task_id))
-        self.tally.note("gold_capability_pairs", sum(len(t.gold_capability_ids) for t in tasks))
-        self.tally.note("gold_capabilities", len({c for t in tasks for c in t.gold_capability_ids}))
+        tasks = spilled(self._tasks())
         report = report_of(self.tally, library, tasks)
         return Records(dataset=DATASET, library=library, tasks=tasks, report=report)
+
+    def _tasks(self) -> Iterator[Task]:
+        """Tasks by id; rows of one text make one."""
+        capabilities: set[str] = set()
+        for task_id, rows in self._rows.groups():
+            united: dict[str, list[_Row]] = {}  # two texts of one id are two tasks, which the records refuse
+            for row in map(_Row._make, rows):
+                united.setdefault(row.text, []).append(row)
+            for same in united.values():
+                self._note_merges(same)
+                task = _task(task_id, same)
+                capabilities.update(task.gold_capability_ids)
+                self.tally.note("gold_capability_pairs", len(task.gold_capability_ids))
+                yield task
+        self._rows.close()
+        self.tally.note("gold_capabilities", len(capabilities))
+
+    def _note_merges(self, rows: Sequence[_Row]) -> None:
+        gold = set(rows[0].gold)
+        for row in rows[1:]:
+            self.tally.note("merged_duplicate_text")
+            self.tally.note("merged_text_with_other_gold", int(not gold.issuperset(row.gold)))
+            gold.update(row.gold)
 
 
 def _matches(tool: str, api: str, listed: Sequence[_Listed]) -> list[str]:
@@ -390,17 +401,27 @@ def _matches(tool: str, api: str, listed: Sequence[_Listed]) -> list[str]:
     return [entry.endpoint_id for entry in listed if (standardize(entry.tool), standardize(entry.api)) == key]
 
 
-def _task(draft: _TaskDraft) -> Task:
-    domains = Counter(endpoint.split("/")[1] for endpoint in draft.gold)
+def _task_id(text: str) -> str:
+    return f"{DATASET}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _task(task_id: str, rows: Sequence[_Row]) -> Task:
+    """The task of all rows with one text, in reading order."""
+    gold = tuple(sorted({endpoint for row in rows for endpoint in row.gold}))
+    domains = Counter(endpoint.split("/")[1] for endpoint in gold)
     most = max(domains.values())
     return Task(
-        task_id=f"{DATASET}/{hashlib.sha256(draft.text.encode()).hexdigest()[:16]}",
+        task_id=task_id,
         dataset=DATASET,
         domain=min(domain for domain, count in domains.items() if count == most),
-        text=draft.text,
-        gold_capability_ids=tuple(sorted({endpoint.rpartition("/")[0] for endpoint in draft.gold})),
-        gold_endpoint_ids=draft.gold,
-        given_candidate_ids=draft.given,
-        split="+".join(draft.files),
-        source=draft.source,
+        text=rows[0].text,
+        gold_capability_ids=tuple(sorted({endpoint.rpartition("/")[0] for endpoint in gold})),
+        gold_endpoint_ids=gold,
+        given_candidate_ids=tuple(sorted({given for row in rows for given in row.given})),
+        split="+".join(sorted({_file(row.source) for row in rows})),
+        source=rows[0].source,
     )
+
+
+def _file(source: str) -> str:
+    return source.partition("#")[0].removeprefix(f"{DATASET}/").removesuffix(".json")

@@ -23,7 +23,7 @@ lock() { # lock NAME ARGUMENT...: compile to requirements/NAME.lock
 }
 
 # runtime.in pins what torch would otherwise pull in unpinned.
-lock cpu "$@" --no-strip-extras --extra dev --extra tracking --extra launchers pyproject.toml requirements/runtime.in
+lock cpu "$@" --no-strip-extras --extra dev --extra tracking --extra launchers --extra llm pyproject.toml requirements/runtime.in
 for extra in gpu llm notebooks; do
     lock "$extra" "$@" --constraint requirements/cpu.lock "requirements/$extra.in"
 done

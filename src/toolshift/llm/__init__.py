@@ -1,0 +1,1 @@
+"""Language models behind an OpenAI-compatible endpoint: typed outcomes, retries, and a record/replay store."""

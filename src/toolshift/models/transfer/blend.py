@@ -1,7 +1,8 @@
 """The best linear blend of cheap signals: what a structured method must beat for its structure to count.
 
-Signals (validity.md section 6): cosine, BM25, schema match, best single endpoint cosine, ln(1 + source records). The
-matched F joins when TACT lands, and the endpoint cosine is over the whole task until requirements exist.
+Signals (validity.md section 6): cosine, BM25, schema match, TACT's matched F as it is before any training, best single
+cosine of a requirement and an endpoint, ln(1 + source records); `best_endpoint_cosine` compares endpoints with the
+whole task instead.
 Weights are a conditional logit on source lists; the L2 strength is chosen by nested selection.
 """
 
@@ -16,10 +17,19 @@ from numpy.typing import NDArray
 
 from toolshift.models.base import BadParameter, Limits, Scorer, Scores, Source
 from toolshift.models.features import FeatureBank, Pairs, known_space
+from toolshift.models.tact.signals import best_requirement_endpoint_cosine, untrained_match
 from toolshift.models.transfer.conditional_logit import fit_conditional_logit
 from toolshift.training.lists import Batch, TrainingLists
 
-SIGNALS = ("cosine", "bm25", "schema_match", "best_endpoint_cosine", "log_source_records")
+SIGNALS = (
+    "cosine",
+    "bm25",
+    "schema_match",
+    "matched_f",
+    "best_requirement_endpoint_cosine",
+    "best_endpoint_cosine",
+    "log_source_records",
+)
 POPULARITY = "log_source_records"
 
 
@@ -115,6 +125,8 @@ def signals(
         "bm25": lambda: bank.bm25(pairs, k1=1.5, b=0.75),
         "schema_match": lambda: bank.schema_match(pairs, pool=4, operation=True),
         "best_endpoint_cosine": lambda: bank.best_endpoint_cosine(pairs),
+        "matched_f": lambda: untrained_match(pairs, bank=bank),
+        "best_requirement_endpoint_cosine": lambda: best_requirement_endpoint_cosine(pairs, bank=bank),
         POPULARITY: lambda: np.log1p(records),
     }
     return np.column_stack([compute[name]() for name in names])

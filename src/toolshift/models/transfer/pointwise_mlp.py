@@ -272,14 +272,20 @@ def stacked_logits(
 
     x: (t, d) task vectors, c: (k, d) capability vectors; task, capability: (p,) rows of them.
     """
-    import torch
+    hidden = stacked_first(network, x, c, task=task, capability=capability)
+    return last_layer(network, second_hidden(network, hidden, dropout=dropout, generator=generator))
 
-    def drop(values: torch.Tensor, *, across: int) -> torch.Tensor:
-        if not dropout:
-            return values
-        shape = [1 if axis == across else size for axis, size in enumerate(values.shape)]
-        keep = torch.rand(shape, generator=generator) >= dropout  # drawn on the CPU: the same masks on every device
-        return values * (keep.to(values.device) / (1.0 - dropout))
+
+def stacked_first(
+    network: Mapping[str, torch.Tensor],
+    x: torch.Tensor,
+    c: torch.Tensor,
+    *,
+    task: torch.Tensor,
+    capability: torch.Tensor,
+) -> torch.Tensor:
+    """(p, s, first) outputs of the first layer, before its ReLU; arguments as of ``stacked_logits``."""
+    import torch
 
     left, right = x[task], c[capability]
     pair = torch.cat([left * right, (left - right).abs()], dim=1)
@@ -288,8 +294,37 @@ def stacked_logits(
     of_task = x @ network["task"].flatten(1)
     of_capability = torch.addmm(network["bias_1"].flatten(), c, network["capability"].flatten(1))
     shared = embedding(task, of_task) + embedding(capability, of_capability)
-    hidden = torch.addmm(shared, pair, network["pair"].flatten(1)).unflatten(1, network["bias_1"].shape)
-    hidden = drop(torch.relu(hidden), across=1).transpose(0, 1)
+    return torch.addmm(shared, pair, network["pair"].flatten(1)).unflatten(1, network["bias_1"].shape)
+
+
+def second_hidden(
+    network: Mapping[str, torch.Tensor],
+    first: torch.Tensor,
+    *,
+    dropout: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
+    """(s, p, second) activations of the second layer for (p, s, first) outputs of the first one."""
+    import torch
+
+    hidden = drop(torch.relu(first), share=dropout, across=1, generator=generator).transpose(0, 1)
     hidden = torch.baddbmm(network["bias_2"].unsqueeze(1), hidden, network["layer_2"])
-    hidden = drop(torch.relu(hidden), across=0)
+    return drop(torch.relu(hidden), share=dropout, across=0, generator=generator)
+
+
+def last_layer(network: Mapping[str, torch.Tensor], hidden: torch.Tensor) -> torch.Tensor:
+    """(s, p) outputs for (s, p, second) activations."""
+    import torch
+
     return torch.baddbmm(network["bias_3"].unsqueeze(1), hidden, network["layer_3"]).squeeze(2)
+
+
+def drop(values: torch.Tensor, *, share: float, across: int, generator: torch.Generator | None) -> torch.Tensor:
+    """Dropout with the same mask for every entry of the axis ``across``."""
+    import torch
+
+    if not share:
+        return values
+    shape = [1 if axis == across else size for axis, size in enumerate(values.shape)]
+    keep = torch.rand(shape, generator=generator) >= share  # drawn on the CPU: the same masks on every device
+    return values * (keep.to(values.device) / (1.0 - share))

@@ -10,6 +10,7 @@ import pytest
 from toolshift.models.base import BadParameter, Limits, Source
 from toolshift.models.features import Pairs
 from toolshift.models.transfer import blend
+from toolshift.models.tact.signals import best_requirement_endpoint_cosine, untrained_match
 from toolshift.models.transfer.blend import SIGNALS, Blend, FittedBlend, own_records, signals
 from toolshift.training.lists import TrainingLists
 
@@ -77,16 +78,17 @@ def test_the_fit_sees_that_popularity(small: Any, source: Source, monkeypatch: p
 def test_scores_by_hand(small: Any) -> None:
     bank = small.bank()
     pairs = Pairs(task=np.array([0, 0, 1]), capability=np.array([0, 2, 1]))
+    weights = [2.0, *[0.0] * (len(SIGNALS) - 2), 3.0]
     fitted = FittedBlend(
         signals=SIGNALS,
         space="raw",
-        weights=np.array([2.0, 0.0, 0.0, 0.0, 3.0]),
+        weights=np.array(weights),
         source_records=np.array([4, 1, 0]),
         contexts_seen=("A",),
     )
     expected = 2 * bank.cosine(pairs) + 3 * np.log([5.0, 1.0, 2.0])
     np.testing.assert_allclose(fitted.score(pairs, bank=bank, seed=1), expected)
-    assert fitted.record == {"weights": dict(zip(SIGNALS, [2.0, 0.0, 0.0, 0.0, 3.0], strict=True))}
+    assert fitted.record == {"weights": dict(zip(SIGNALS, weights, strict=True))}
 
 
 def test_signals_are_the_cheap_rows(fixed_world: Any, make: Any) -> None:
@@ -95,13 +97,15 @@ def test_signals_are_the_cheap_rows(fixed_world: Any, make: Any) -> None:
         bank.cosine(pairs),
         bank.bm25(pairs, k1=1.5, b=0.75),
         bank.schema_match(pairs, pool=4, operation=True),
+        untrained_match(pairs, bank=bank),
+        best_requirement_endpoint_cosine(pairs, bank=bank),
         bank.best_endpoint_cosine(pairs),
         np.log1p(np.arange(len(pairs))),
     ]
     found = signals(pairs, SIGNALS, bank=bank, records=np.arange(len(pairs)))
     np.testing.assert_array_equal(found, np.column_stack(expected))
     some = signals(pairs, ("log_source_records", "cosine"), bank=bank, records=np.arange(len(pairs)))
-    np.testing.assert_array_equal(some, found[:, [4, 0]])
+    np.testing.assert_array_equal(some, found[:, [6, 0]])
 
 
 @pytest.mark.parametrize("names", [(), ("cosine", "cosine"), ("cosine", "sine")])

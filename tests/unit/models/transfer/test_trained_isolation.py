@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 
 from toolshift.models.base import Limits, Source, Trainable
+from toolshift.models.transfer.aread import AreadAdapted
 from toolshift.models.transfer.blend import Blend
 from toolshift.models.transfer.logistic import Logistic
+from toolshift.models.transfer.multipool import MultiPool
 from toolshift.models.transfer.pointwise_mlp import PointwiseMlp
+from toolshift.models.transfer.unisrec import UniSRec
+from toolshift.models.transfer.zesrec import ZesRec
 from toolshift.selection.nested import Budget, refit, select
 
 TARGET = "D1"
@@ -22,9 +26,29 @@ def mlp(**setting: Any) -> PointwiseMlp:
     return PointwiseMlp(hidden=(16, 8), batch_tasks=16, learning_rate=0.01, **setting)
 
 
+def multipool(**setting: Any) -> MultiPool:
+    return MultiPool(hidden=(16, 8), batch_tasks=16, learning_rate=0.01, **setting)
+
+
+def zesrec(**setting: Any) -> ZesRec:
+    return ZesRec(widths=(16, 8), batch_tasks=16, learning_rate=0.01, **setting)
+
+
+def unisrec(**setting: Any) -> UniSRec:
+    return UniSRec(experts=3, width=8, batch_tasks=16, learning_rate=0.01, **setting)
+
+
+def aread(**setting: Any) -> AreadAdapted:
+    return AreadAdapted(hidden=(16, 8), experts=3, expert_width=4, mask_after=1, batch_tasks=16, **setting)
+
+
 MODELS: Mapping[str, tuple[Callable[..., Trainable], list[dict[str, float]]]] = {
     "blend": (Blend, [{"l2": 1.0}, {"l2": 0.001}]),
     "logistic": (Logistic, [{"C": 0.01}, {"C": 10.0}]),
+    "multipool": (multipool, [{"weight_decay": 10.0}, {"weight_decay": 0.0}]),
+    "zesrec": (zesrec, [{"lambda_v": 1.0}, {"lambda_v": 0.01}]),
+    "unisrec": (unisrec, [{"retained": 0.5}, {"retained": 1.0}]),
+    "aread_adapted": (aread, [{"beta": 0.0}, {"beta": 1.0}]),
     "pointwise_mlp": (mlp, [{"weight_decay": 0.1}, {"weight_decay": 0.0}]),
 }
 each_model = pytest.mark.parametrize("name", sorted(MODELS))

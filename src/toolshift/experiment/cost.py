@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from toolshift.experiment.fit import budget_of, build
 from toolshift.experiment.plan import PlannedRun
-from toolshift.models.base import Limits, Source
+from toolshift.models.base import Limits, Source, Staged
 from toolshift.models.features import FeatureBank
 from toolshift.selection.nested import Budget, grid_settings, spread
+from toolshift.selection.staged import affordable, stage_grids
 
 TRIAL_TASKS = 256
 WORTH_A_TRIAL = 100_000
@@ -51,12 +52,12 @@ def counted(plan: PlannedRun, *, targets: int, source_tasks: int) -> Cost | None
     if not plan.model.grid:
         return None
     budget = budget_of(plan)
-    settings = len(spread(grid_settings(plan.model.grid), budget.settings))
+    settings, refits = _fits(plan, budget)
     selections = len(plan.seeds) if budget.every_seed else 1
     return Cost(
         model=plan.model.name,
         targets=targets,
-        fits=targets * (selections * settings * budget.folds + len(plan.seeds)),
+        fits=targets * (selections * settings * budget.folds + refits * len(plan.seeds)),
         tasks=min(source_tasks, budget.max_tasks or source_tasks),
         epochs=_epochs(plan, budget),
     )
@@ -64,15 +65,13 @@ def counted(plan: PlannedRun, *, targets: int, source_tasks: int) -> Cost | None
 
 def estimated(cost: Cost, plan: PlannedRun, source: Source, *, bank: FeatureBank) -> Cost:
     """The cost with a time, from a trial fit of ``TRIAL_TASKS`` tasks; as it was where the trial fails."""
-    setting = grid_settings(plan.model.grid)[0]
     budget = budget_of(plan)
 
     def trial(tasks: int) -> float:
         limits = Limits(epochs=1, max_tasks=tasks, batch_tasks=budget.batch_tasks, device=budget.device)
         started = time.perf_counter()
-        for _ in build(plan, setting).epochs(source, bank=bank, seed=plan.seeds[0], limits=limits):
-            pass
-        return time.perf_counter() - started
+        fits = _try(plan, source, bank=bank, limits=limits)
+        return (time.perf_counter() - started) / fits
 
     try:
         trial(8)  # imports, and lists that are built once
@@ -101,6 +100,33 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _fits(plan: PlannedRun, budget: Budget) -> tuple[int, int]:
+    """Fits per inner fold, and per refit; one for each stage of a staged model that is trained."""
+    model = build(plan)
+    if not isinstance(model, Staged):
+        return len(spread(grid_settings(plan.model.grid), budget.settings)), 1
+    trained = [
+        sum(model.is_trained(stage, s) for s in affordable(model, stage, settings, count=budget.settings))
+        for stage, settings in stage_grids(model, plan.model.grid).items()
+    ]
+    return sum(trained), sum(count > 0 for count in trained)
+
+
+def _try(plan: PlannedRun, source: Source, *, bank: FeatureBank, limits: Limits) -> int:
+    """Fit the model once, a staged one with the last setting of every stage, and return the number of fits."""
+    model = build(plan)
+    if not isinstance(model, Staged):
+        first = grid_settings(plan.model.grid)[0]
+        for _ in build(plan, first).epochs(source, bank=bank, seed=plan.seeds[0], limits=limits):
+            pass
+        return 1
+    fit, fits = model.begin(source, bank=bank, seed=plan.seeds[0], limits=limits), 0
+    for stage, settings in stage_grids(model, plan.model.grid).items():
+        for after in fit.epochs(stage, settings[-1:], epochs=limits.epochs):
+            fit, fits = fit.extended(after[0]), fits + model.is_trained(stage, settings[-1])
+    return max(fits, 1)
 
 
 def _epochs(plan: PlannedRun, budget: Budget) -> int:

@@ -8,9 +8,10 @@ from typing import Any
 
 from toolshift.experiment.plan import PlannedRun
 from toolshift.experiment.workspace import resolve
-from toolshift.models.base import Ranker, Scorer, Setting, Source, Trainable
+from toolshift.models.base import Ranker, Scorer, Setting, Source, Staged, Trainable
 from toolshift.models.features import FeatureBank
 from toolshift.selection.nested import Budget, Choice, grid_settings, refit, select
+from toolshift.selection.staged import StagedChoice, refit_stages, select_stages
 from toolshift.selection.value import source_value
 
 
@@ -68,6 +69,21 @@ def _frozen(plan: PlannedRun, source: Source, *, bank: FeatureBank) -> Iterator[
 
 
 def _selected(plan: PlannedRun, source: Source, *, bank: FeatureBank) -> Iterator[Fit]:
+    model = build(plan)
+    return _by_stage(model, plan, source, bank=bank) if isinstance(model, Staged) else _nested(plan, source, bank=bank)
+
+
+def _by_stage(model: Staged, plan: PlannedRun, source: Source, *, bank: FeatureBank) -> Iterator[Fit]:
+    budget = budget_of(plan)
+    choice: StagedChoice | None = None
+    for seed in plan.seeds:
+        if choice is None or budget.every_seed:
+            choice = select_stages(model, source, grid=plan.model.grid, bank=bank, budget=budget, seed=seed)
+        scorer = refit_stages(model, source, bank=bank, choice=choice, budget=budget, seed=seed)
+        yield Fit(seed=seed, scorer=scorer, choice=choice.record)
+
+
+def _nested(plan: PlannedRun, source: Source, *, bank: FeatureBank) -> Iterator[Fit]:
     budget, grid = budget_of(plan), grid_settings(plan.model.grid)
 
     def model(setting: Setting) -> Trainable:

@@ -122,6 +122,7 @@ class Workspace:
             capability_vectors=self.cache.rows(corpus.capability_texts),
             bm25_index=self.bm25,
             max_pairs=self.settings.runtime.max_pairs_in_memory,
+            store=Path(self.settings.data.cache),
         )
 
     @cached_property

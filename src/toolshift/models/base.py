@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from toolshift.views.manifest import Manifest
 from toolshift.views.roles import Fold
 
 Scores = NDArray[np.float64]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,22 @@ class Source:
     context_names: tuple[str, ...]
     context_of: NDArray[np.int64]
     build: Callable[[Fold], Mapping[str, Manifest]]
+    _memo: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` derives from these sources, made once: several rows of a table ask for the same. It must not
+        depend on who asks first."""
+        if key not in self._memo:
+            self._memo[key] = make()
+        return self._memo[key]
+
+    def forget(self) -> None:
+        """Let go of what was remembered. Fits refer to their sources and these to the fits, so that nothing would be
+        freed before the garbage collector comes by, which large arrays do not hurry."""
+        for value in self._memo.values():
+            if isinstance(value, Source):
+                value.forget()
+        self._memo.clear()
 
     @cached_property
     def manifests(self) -> Mapping[str, Manifest]:
@@ -55,6 +72,9 @@ class Source:
 
     def without(self, contexts: Sequence[str]) -> Source:
         """The sources without some contexts: their records are gone from everything that is built or counted."""
+        return self.remember(("without", *contexts), lambda: self._without(contexts))
+
+    def _without(self, contexts: Sequence[str]) -> Source:
         kept = tuple(c for c in self.contexts if c not in set(contexts))
         codes = [i for i, name in enumerate(self.context_names) if name in set(contexts)]
         rows = self.tasks[~np.isin(self.context_of[self.tasks], codes)]
@@ -65,6 +85,9 @@ class Source:
 
     def validation(self, contexts: Sequence[str]) -> Source:
         """The lists of some contexts, taken from the lists of all sources: what a fit without them is valued on."""
+        return self.remember(("validation", *contexts), lambda: self._validation(contexts))
+
+    def _validation(self, contexts: Sequence[str]) -> Source:
         codes = [i for i, name in enumerate(self.context_names) if name in set(contexts)]
         inside = np.isin(self.context_of, codes)
         rows = self.tasks[inside[self.tasks]]
@@ -138,6 +161,44 @@ class Trainable(Protocol):
     def epochs(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> Iterator[Scorer]:
         """Fit on the sources and yield the scorer after every epoch, at most ``limits.epochs`` times; a closed-form
         fit yields once. A yielded scorer is not changed by later epochs."""
+        ...
+
+
+class StagedFit(Protocol):
+    """The fit of a staged model on one set of sources, as far as it has come."""
+
+    @property
+    def scorer(self) -> Scorer:
+        """What the stages so far make."""
+        ...
+
+    def epochs(self, stage: str, settings: Sequence[Setting], *, epochs: int) -> Iterator[tuple[Scorer, ...]]:
+        """Fit one more stage under every setting and yield the scorers after each epoch, at most ``epochs`` times. The
+        same object again means that nothing changed; where a setting switches the stage off, that is ``scorer``.
+        Scorers are compared and hashed by identity."""
+        ...
+
+    def extended(self, scorer: Any) -> StagedFit:
+        """The fit with the stage of one of the yielded scorers fixed."""
+        ...
+
+
+@runtime_checkable
+class Staged(Protocol):
+    """A model that is fitted and selected stage by stage, each stage with the preceding path fixed.
+
+    stages: name -> parameters that are chosen with the stage, in the order of fitting.
+    """
+
+    stages: ClassVar[Mapping[str, Sequence[str]]]
+
+    def begin(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> StagedFit:
+        """Before the first stage."""
+        ...
+
+    def is_trained(self, stage: str, setting: Setting) -> bool:
+        """Whether the stage has to be trained under a setting. One that is off, or has nothing to learn, costs nothing
+        and does not count against a budget."""
         ...
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from toolshift.views.corpus import Corpus, Part, Rows
 from toolshift.views.roles import contains, packed_rows
 
 Values = NDArray[np.float64]
+T = TypeVar("T")
 Space = Literal["raw", "aligned"]
 SPACES: tuple[str, ...] = get_args(Space)
 """``aligned``: coordinates of tact.md section 6, standardised per dataset without labels."""
@@ -75,7 +77,8 @@ class FeatureBank:
     """Lazy features of one corpus under one encoder. At most ``max_pairs`` pairs of vectors are gathered at once.
 
     task_vectors: (n, d), capability_vectors: (m, d) unit rows. ``cache`` yields vectors of further texts.
-    ``bm25_index(k1, b, part)`` is the index of one dataset's library.
+    ``bm25_index(k1, b, part)`` is the index of one dataset's library. store: folder for features that are worth
+    keeping; None keeps them in memory.
     """
 
     corpus: Corpus
@@ -84,8 +87,10 @@ class FeatureBank:
     capability_vectors: NDArray[np.float32]
     bm25_index: Callable[[float, float, Part], Bm25]
     max_pairs: int = _CHUNK_PAIRS
+    store: Path | None = None
     _memo: dict[tuple[object, ...], PairCache] = field(default_factory=dict, repr=False)
     _tables: dict[Callable[[Corpus], Values], Values] = field(default_factory=dict, repr=False)
+    _shared: dict[Callable[[FeatureBank], Any], Any] = field(default_factory=dict, repr=False)
     _aligned: tuple[NDArray[np.float32], NDArray[np.float32]] | None = field(default=None, repr=False)
 
     def per_capability(self, compute: Callable[[Corpus], Values]) -> Values:
@@ -93,6 +98,16 @@ class FeatureBank:
         if compute not in self._tables:
             self._tables[compute] = compute(self.corpus)
         return self._tables[compute]
+
+    def shared(self, make: Callable[[FeatureBank], T]) -> T:
+        """What ``make`` builds from this bank, built once: label-free tables that several models read."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        return self._shared[make]
+
+    def cached(self, name: str, compute: Callable[[Pairs], Values]) -> PairCache:
+        """A label-free feature of pairs under a name of its own, computed once per pair."""
+        return self._cached((name,), compute)
 
     def vectors(self, space: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """((n, d), (m, d)) unit rows of tasks and capabilities, ``raw`` or ``aligned``.

@@ -45,9 +45,26 @@ def groups(folder: Path) -> Mapping[str, tuple[str, ...]]:
 
 
 def option_body(folder: Path, group: str, option: str) -> Mapping[str, Any] | None:
-    """The unresolved content of ``conf/<group>/<option>.yaml``, or None where there is no such file."""
+    """The unresolved content of ``conf/<group>/<option>.yaml``, or None where there is no such file. Of a variant of a
+    model (``defaults: [<model>@models.<option>]``): that of the model with the variant's changes."""
     file = folder / group / f"{option}.yaml"
-    return _read(file, file.stat().st_mtime_ns) if file.is_file() else None
+    body = _read(file, file.stat().st_mtime_ns) if file.is_file() else None
+    base = _base_of(body, option) if group == "model" and body else None
+    if base is None or body is None:
+        return body
+    original = option_body(folder, group, base)
+    changes = {option: body.get("models", {}).get(option, {})}
+    merged = OmegaConf.merge({option: dict(original or {})}, changes)
+    return cast("Mapping[str, Any]", OmegaConf.to_container(merged, resolve=False))[option]
+
+
+def _base_of(body: Mapping[str, Any], option: str) -> str | None:
+    """The model that an option is a variant of."""
+    for entry in body.get("defaults", ()):
+        base, _, package = str(entry).partition("@")
+        if package == f"models.{option}":
+            return base
+    return None
 
 
 @cache

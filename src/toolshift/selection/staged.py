@@ -94,7 +94,9 @@ def affordable(model: Staged, stage: str, settings: Sequence[Setting], *, count:
     free = [setting for setting in settings if not model.is_trained(stage, setting)]
     costly = [setting for setting in settings if model.is_trained(stage, setting)]
     if count is not None:
-        costly = spread(costly, max(count - min(len(free), 1), 1)) if costly else []
+        room = max(count - min(len(free), 1), 1)
+        # Beside strength 0, the largest strength tells more than the smallest.
+        costly = costly[-1:] if room == 1 else spread(costly, room)
     return [setting for setting in settings if setting in free or setting in costly]
 
 

@@ -59,14 +59,10 @@ def test_every_option_composes(group: str, option: str) -> None:
 
 def test_the_lodo_experiment(settings_of: SettingsOf) -> None:
     settings = settings_of("experiment=lodo")
-    assert list(settings.models) == FROZEN
+    assert list(settings.models) == [*FROZEN, "tact"]
     assert list(settings.view.views) == ["natural", "semantic", "context", "mixed"]
     assert settings.seeds == (42, 43, 44)
-    assert settings.compare == {
-        "view.universe": ("domain", "library"),
-        "view.miner": ("union", "dense"),
-        "protocol.purge": ("none", "gold"),
-    }
+    assert settings.compare == {"protocol.purge": ("none", "gold")}
     assert (settings.data.source, settings.data.world) == ("sample", "default")
     assert (settings.data.sample_size, settings.data.sample_seed) == ("small", 0)
 

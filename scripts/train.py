@@ -5,6 +5,10 @@ from toolshift.settings.launch import Launch, launch
 
 def main(request: Launch) -> int:
     """Heavy packages are imported only after the command line was accepted."""
+    if request.settings.multiverse.choices:
+        from toolshift.experiment.multiverse import multiverse
+
+        return multiverse(request)
     from toolshift.experiment.main import train
 
     return train(request)

@@ -14,9 +14,10 @@ from toolshift.data.store import LoadedRecords
 from toolshift.experiment.data import open_records, refuse_unscorable
 from toolshift.experiment.export import export_trec
 from toolshift.experiment.families import table_runs
+from toolshift.experiment.fit import build
 from toolshift.experiment.plan import PlannedRun, plan_runs, variant_name
 from toolshift.experiment.resume import made_by_this_code
-from toolshift.experiment.run import assist, execute
+from toolshift.experiment.run import assist, execute, is_hole
 from toolshift.experiment.tables import build_tables, done_runs
 from toolshift.experiment.workspace import Workspace, build_encoder, limit_tasks
 from toolshift.runs.devices import claim
@@ -76,9 +77,31 @@ def _run(launch: Launch, crew: Crew) -> tuple[list[PlannedRun], list[PlannedRun]
         say(f"  {len(stale)} of the finished runs were made by other code; delete {where} to redo them")
     if not pending:
         return runs, []
+    _build_all(pending)
     workspace = _workspace(loaded, encoder=encoder, settings=settings)
     # Jobs of a sweep share runs, the reference above all: one computes them, the others wait.
     return runs, execute(pending, workspace, command=launch.command, crew=crew, wait=launch.job is not None)
+
+
+def _build_all(plans: Sequence[PlannedRun]) -> None:
+    """Build every model once before any work: what a row lacks (a key, a model's folder) is said now, and where all
+    rows lack it the command stops.
+
+    Raises:
+        UserError: if no row but the reference can be run.
+    """
+    holes: dict[str, Exception] = {}
+    for plan in plans:
+        try:
+            build(plan)
+        except Exception as error:  # anything but a hole fails its own run, with its trace
+            if is_hole(error):
+                holes[plan.model.name] = error
+    asked = {plan.model.name for plan in plans} - {plans[0].settings.reference}
+    for name, error in holes.items():
+        say(f"{name}: will not be run: {error}")
+    if holes and asked <= set(holes):
+        raise UserError("none of the rows asked for can be run")
 
 
 def execute_missing(

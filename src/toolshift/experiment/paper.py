@@ -71,6 +71,11 @@ def _table(name: str, launch: Launch) -> list[Path]:
     preset = load_table_spec(name).rows
     rows = (f"model={preset}",) if preset and "model" not in launch.overridden_keys else ()
     composed = load_settings("train", [f"experiment={name}", *rows, *launch.overrides])
+    if composed.multiverse.choices:
+        from toolshift.experiment.multiverse import rebuild_multiverse  # which reads this module
+
+        built = rebuild_multiverse(composed, launch)
+        return list(built.paths) if built else []
     outputs = Path(composed.paths.outputs)
     family = choose(families(outputs, name), composed, launch=launch)
     settings = composed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,9 @@ from toolshift.settings.schema import ModelSettings, Settings
 from toolshift.settings.tree import as_mapping
 
 # How and where a run is computed, and what it is printed beside, is not what it computes.
-NOT_IDENTITY = ("paths", "runtime", "tracking", "compare", "models", "reference", "data.root", "data.cache")
+NOT_IDENTITY = (
+    "paths", "runtime", "tracking", "compare", "multiverse", "models", "reference", "data.root", "data.cache",
+)  # fmt: skip
 # Where an encoder finds its weights and runs; its fingerprint, which is part of the identity, covers both.
 NOT_IDENTITY_OF_ENCODER = ("device", "path")
 # What a finished run has; a folder without one of them is run again, whatever its status says.
@@ -89,11 +92,23 @@ def run_identity(settings: Settings, model: ModelSettings, *, fingerprints: Mapp
 
 
 def model_identity(model: ModelSettings) -> dict[str, Any]:
-    """What tells one row from another: name, class, parameters and grid."""
+    """What tells one row from another: name, class, parameters and grid. A class may name parameters that say how it is
+    computed, not what (``not_identity``)."""
     content = as_mapping(model)
+    for name in getattr(_class_of(model), "not_identity", ()):
+        content["params"].pop(name, None)
     # A mapping has no order in a hash; which settings a budget tries follows from the order of the keys.
     content["grid"] = [[key, list(values)] for key, values in model.grid.items()]
     return content
+
+
+def _class_of(model: ModelSettings) -> object:
+    """The class of a model; None where it cannot be imported, which the run itself will report."""
+    module, _, name = model.target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
 
 
 def family_of(identity: Mapping[str, Any]) -> str:

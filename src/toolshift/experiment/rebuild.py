@@ -42,6 +42,10 @@ def rebuild(launch: Launch) -> int:
 
 
 def _rebuild_one(composed: Settings, launch: Launch) -> int:
+    if composed.multiverse.choices:
+        from toolshift.experiment.multiverse import rebuild_multiverse  # which reads this module
+
+        return 0 if rebuild_multiverse(composed, launch) else 1
     outputs = Path(composed.paths.outputs)
     found = [f for f in families(outputs, composed.name) if agrees(f, composed, keys=launch.overridden_keys)]
     if not found:

@@ -30,7 +30,7 @@ AFTER_SCORES = (
     "evaluation/",
     "reporting/",
     *(f"experiment/{name}.py" for name in ("activity", "bench", "export", "families", "finished", "main", "paper")),
-    *(f"experiment/{name}.py" for name in ("cost", "download", "nulls", "prepare", "rebuild", "tables")),
+    *(f"experiment/{name}.py" for name in ("cost", "download", "explain", "nulls", "prepare", "rebuild", "tables")),
     *(f"runs/{name}.py" for name in ("devices", "locks", "log", "status", "tracking")),
     *(f"data/{name}.py" for name in ("download", "sources", "transfer")),
     "settings/launch",

@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import count, groupby, product
 from typing import Any
 
@@ -208,7 +207,13 @@ def _execute_variant(
     for run in working:
         if run.error is None:
             _close(run, board, workspace, command=command, world_size=crew.world.size)
-    return [run.plan for run in active if run.error is not None]
+    return [run.plan for run in active if run.error is not None and not is_hole(run.error)]
+
+
+def is_hole(error: Exception) -> bool:
+    """Whether a row could not be run for want of something outside, a language model say: a hole in the table, which is
+    printed as `not run`, and no failure."""
+    return bool(getattr(error, "not_run", False))
 
 
 def _say_cost(active: Sequence[ActiveRun], board: Board, workspace: Workspace, *, processes: int) -> None:
@@ -227,10 +232,18 @@ def _share_out(active: Sequence[ActiveRun], board: Board, workspace: Workspace, 
     targets, stop = np.unique(board.target).tolist(), settings.runtime.on_error == "stop"
     units = Units(crew=crew, name=name, runs=tuple(runs), targets=targets, stop=stop)
 
-    @lru_cache(maxsize=1)
+    held: dict[int, Place] = {}
+
     def place(number: int) -> Place:
-        source = source_of_target(board.variant.folds.targets[number], board.variant, workspace)
-        return Place(source=source, here=np.flatnonzero(board.target == number), columns=board.columns(number))
+        """That of one target at a time."""
+        if number not in held:
+            for before in held.values():
+                before.source.forget()
+            held.clear()
+            source = source_of_target(board.variant.folds.targets[number], board.variant, workspace)
+            here = np.flatnonzero(board.target == number)
+            held[number] = Place(source=source, here=here, columns=board.columns(number))
+        return held[number]
 
     def attempt(unit: Unit) -> Outcome:
         run, rank, target = runs[unit.run], crew.world.rank, board.variant.folds.targets[unit.target]
@@ -300,6 +313,10 @@ def _begun(plan: PlannedRun, *, size: int, data: str = "", resumable: bool = Fal
 def _fail(run: ActiveRun, error: Exception, *, where: str, trace: str = "") -> None:
     """Record an error: it ends this run, and all of them only if asked to."""
     run.error = error
+    if is_hole(error):
+        run.plan.folder.fail(error, trace="")
+        log.warning("%s: not run: %s", run.plan.model.name, error)
+        return
     trace = trace or traceback.format_exc()
     run.plan.folder.fail(error, trace=trace)
     with about(run=run.name, model=run.plan.model.name, exception=trace):

@@ -56,7 +56,7 @@ def write_forest(
         ordered = rows.sort_values(["delta", "target"], ascending=[False, True], kind="stable").reset_index(drop=True)
         stem = f"{name}_{view}"
         figure = _draw(ordered, _macro_of(tidy, ordered.iloc[0], name=name))
-        paths += _save(figure, folder / stem)
+        paths += save_figure(figure, folder / stem)
         paths.append(write_text(folder / f"{stem}.csv", to_csv(ordered)))
     return paths
 
@@ -105,7 +105,7 @@ def _literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _save(figure: Figure, stem: Path) -> list[Path]:
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """PDF and PNG without dates or versions, so that equal figures are equal files."""
     pdf, png = stem.with_name(f"{stem.name}.pdf"), stem.with_name(f"{stem.name}.png")
     bare = {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None}

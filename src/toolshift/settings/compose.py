@@ -187,7 +187,7 @@ def _is_known(override: Override, *, valid: Collection[str], known_groups: Colle
     """True for a key of the config, a group, a key of Hydra's own, or a new key of an open mapping."""
     key = override.key_or_group
     parent = key.rpartition(".")[0]
-    is_new_entry = override.is_add() and parent.endswith((".grid", ".params", ".options", "compare"))
+    is_new_entry = override.is_add() and parent.endswith((".grid", ".params", ".options", ".choices", "compare"))
     return key in valid or key in known_groups or key.startswith(("hydra.", "hydra/")) or is_new_entry
 
 

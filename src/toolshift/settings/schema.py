@@ -214,6 +214,21 @@ class PathSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MultiverseSettings:
+    """Open choices, changed one at a time (spec/validity.md section 8); without any, an experiment is one table.
+
+    ``row`` is compared with every other row. ``choices``: name -> overrides as on a command line, where ``*`` in the
+    name of a model stands for any text. ``protocols``: choice -> the protocols that have it; a choice that is not named
+    there belongs to all. ``only``: the choices to make, beside the default; all where it is empty.
+    """
+
+    row: str | None
+    choices: Mapping[str, tuple[str, ...]]
+    protocols: Mapping[str, tuple[str, ...]]
+    only: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """One experiment, fully resolved and checked.
 
@@ -225,6 +240,7 @@ class Settings:
     seeds: tuple[int, ...]
     reference: str
     compare: Mapping[str, tuple[Any, ...]]
+    multiverse: MultiverseSettings
     data: DataSettings
     dataset: DatasetSettings
     encoder: EncoderSettings

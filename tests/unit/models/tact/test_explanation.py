@@ -58,7 +58,7 @@ def test_the_functional_correction_follows_from_its_parts(pairs: Any) -> None:
         part = pair.functional
         for cell in part.matching:
             assert cell.evidence == part.evidence[cell.requirement][cell.endpoint]
-            assert cell.gain == pytest.approx(cell.evidence - part.kappa)
+            assert cell.gain == pytest.approx(cell.evidence - part.kappa, abs=1e-6)
         smaller = max(min(len(part.evidence), len(pair.endpoints)), 1)
         assert part.match == pytest.approx(sum(cell.gain for cell in part.matching) / smaller, abs=1e-6)
         assert part.reference == pytest.approx(part.intercept + part.slope * pair.scores.s1)

@@ -9,8 +9,8 @@ import pytest
 
 from toolshift.models.base import BadParameter, Limits, Source
 from toolshift.models.features import Pairs
-from toolshift.models.transfer import blend
 from toolshift.models.tact.signals import best_requirement_endpoint_cosine, untrained_match
+from toolshift.models.transfer import blend
 from toolshift.models.transfer.blend import SIGNALS, Blend, FittedBlend, own_records, signals
 from toolshift.training.lists import TrainingLists
 

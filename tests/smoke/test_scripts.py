@@ -116,7 +116,7 @@ def test_bench_quickly(call: Call, tools: Any, monkeypatch: pytest.MonkeyPatch) 
     content = json.loads((outcome.folder / "outputs/bench/bench.json").read_text())
     assert trained[0] == trained[1]
     names = [figure["name"] for figure in content["figures"]]
-    assert len(names) == 6
+    assert len(names) == 7
     assert content["quick"] is True
     verdicts = {figure["verdict"] for figure in content["figures"]}
     assert verdicts <= {"pass", "FAIL", "not judged (quick)"}

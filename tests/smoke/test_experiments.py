@@ -12,7 +12,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-EXPERIMENTS = sorted(p.stem for p in (Path(__file__).resolve().parents[2] / "conf" / "experiment").glob("*.yaml"))
+# Its tables are of another kind; see the last test.
+MULTIVERSE = "multiverse"
+EXPERIMENTS = sorted(
+    {p.stem for p in (Path(__file__).resolve().parents[2] / "conf" / "experiment").glob("*.yaml")} - {MULTIVERSE}
+)
 
 # The presets of these hold more rows than a look at the whole pipeline needs.
 FEWER = {"cross_dataset": "model=[semantic_cosine_aligned,bm25,blend,tact]"}
@@ -138,6 +142,46 @@ def test_tables_are_rebuilt_from_the_runs_alone(
         if _model(run) == reference:
             shutil.rmtree(run)
     assert call(*overrides, script="make_tables").code == 1
+
+
+def test_the_multiverse(tools: Any, call: Callable[..., Any], tmp_path: Path) -> None:
+    """Two choices beside the default; again; from the runs alone; and with a run taken away."""
+    tiny = ("debug=tiny", "data.sample_size=tiny", "seeds=[42]", "view=natural", "evaluation.slices=[all]")
+    overrides = (
+        f"experiment={MULTIVERSE}", *tiny, "debug.max_targets=2", "model=[semantic_cosine,blend,tact]",
+        "multiverse.only=[gates_none,length_10]",
+    )  # fmt: skip
+    first = call(*overrides)
+    assert first.code == 0, first.err
+    with (tmp_path / "outputs/tables/multiverse.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [(row["choice"], row["reference"]) for row in rows] == [
+        (choice, reference)
+        for choice in ("default", "length_10", "gates_none")
+        for reference in ("semantic_cosine", "blend")
+    ]
+    assert all(row["delta"] and row["ci_low"] for row in rows)
+    assert {row["sign_survives"] for row in rows[2:]} <= {"yes", "no"}
+    # gates_none has the cosine and the blend of the default.
+    assert sorted(map(_model, first.runs)) == ["blend"] * 2 + ["semantic_cosine"] * 2 + ["tact"] * 3
+    assert "sample (synthetic)" in (tmp_path / "outputs/tables/multiverse.md").read_text()
+    made = {name: (tmp_path / "outputs").glob(f"{name}/multiverse.*") for name in ("tables", "figures")}
+    assert {name: sorted(p.suffix for p in paths) for name, paths in made.items()} == {
+        "tables": [".csv", ".md", ".tex"],
+        "figures": [".csv", ".pdf", ".png"],
+    }
+    before = tools.digests(tmp_path / "outputs")
+    rebuilt = call(*overrides, script="make_tables", cache=tmp_path / "no data here")
+    assert rebuilt.code == 0, rebuilt.err
+    assert tools.digests(tmp_path / "outputs") == before
+    assert rebuilt.out == first.out
+    (gone,) = (run for run in first.runs if '"gates": "none"' in (run / "identity.json").read_text())
+    shutil.rmtree(gone)
+    holed = call(*overrides, script="make_tables")
+    assert holed.code == 0
+    assert "missing gates_none: no run; python scripts/train.py experiment=multiverse" in holed.out
+    assert call(*overrides).code == 0
+    assert tools.results(tmp_path)["tables/multiverse.csv"] == before["tables/multiverse.csv"]
 
 
 def _model(run: Path) -> str:

@@ -17,7 +17,7 @@ from scipy.special import expit
 from toolshift.data.records import COARSE_TYPES, Endpoint
 from toolshift.models.features import FeatureBank, Pairs, exact_cosines, on_grid
 from toolshift.models.tact.assignment import ENDPOINTS
-from toolshift.models.tact.contextual import CONFIDENCE, FittedContextual, PairEvidence
+from toolshift.models.tact.contextual import CONFIDENCE, FittedContextual, PairEvidence, looked_up
 from toolshift.models.tact.evidence import evidence_of
 from toolshift.models.tact.functional import FEATURES, FittedFunctional, Match
 from toolshift.models.tact.fusion import FittedFusion, gate_inputs
@@ -447,7 +447,7 @@ def _contextual_parts(
     correction = trace.contextual
     if stage is None or correction is None:
         return [None] * len(trace.pairs)
-    settings, evidence = stage.settings, stage.evidence(trace)
+    settings, evidence = stage.settings, looked_up(trace, stage.profiles)
     found = stage.profiles.lookup(trace.pairs.capability, bank=trace.bank)
     confidence = np.column_stack([evidence.confidence, np.abs(correction.signal)])
     q, trusted = expit(weighted_sum(confidence, stage.q)), evidence.trusted(settings)

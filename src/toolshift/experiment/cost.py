@@ -111,6 +111,8 @@ def _fits(plan: PlannedRun, budget: Budget) -> tuple[int, int]:
         sum(model.is_trained(stage, s) for s in affordable(model, stage, settings, count=budget.settings))
         for stage, settings in stage_grids(model, plan.model.grid).items()
     ]
+    *before, last = trained
+    trained = [*before, last if any(before) else 0]  # nothing to gate, or to add to, without an earlier stage
     return sum(trained), sum(count > 0 for count in trained)
 
 
@@ -131,4 +133,6 @@ def _try(plan: PlannedRun, source: Source, *, bank: FeatureBank, limits: Limits)
 
 def _epochs(plan: PlannedRun, budget: Budget) -> int:
     """A row without a seed is a closed-form fit: it passes over its tasks once."""
-    return budget.epochs if plan.model.stochastic else 1
+    if not plan.model.stochastic:
+        return 1
+    return min(budget.epochs, plan.model.params.get("max_epochs", budget.epochs))

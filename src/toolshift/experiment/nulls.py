@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from toolshift.evaluation.aggregate import analyse, summarise
@@ -178,7 +179,7 @@ def summarise_gains(gains: pd.DataFrame, *, part: Part) -> pd.DataFrame:
         modal_strength=("strengths", _modal),
     ).reset_index()
     enough = found["contains_0"] >= ENOUGH * found["seeds"]
-    silent = found["modal_strength"].isin(["", "0.0"])
+    silent = np.array([not strength or float(strength) == 0 for strength in found["modal_strength"]], bool)
     return found.assign(holds=(enough & silent).where(found["world"].isin(part.nulls)))
 
 

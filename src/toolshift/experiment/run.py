@@ -224,6 +224,7 @@ def _say_cost(active: Sequence[ActiveRun], board: Board, workspace: Workspace, *
     source = source_of_target(board.variant.folds.targets[targets[0]], board.variant, workspace)
     for cost in announce([run.plan for run in active], source, targets=targets.size, bank=workspace.bank):
         log.info("cost of %s", cost.line(processes=processes))
+    source.forget()
 
 
 def _share_out(active: Sequence[ActiveRun], board: Board, workspace: Workspace, *, crew: Crew, name: str) -> None:

@@ -197,8 +197,8 @@ class Staged(Protocol):
         ...
 
     def is_trained(self, stage: str, setting: Setting) -> bool:
-        """Whether the stage has to be trained under a setting. One that is off, or has nothing to learn, costs nothing
-        and does not count against a budget."""
+        """Whether the stage has to be trained under a setting. Those that are off, or have nothing to learn, cost
+        nothing and together count as one setting of a budget."""
         ...
 
 

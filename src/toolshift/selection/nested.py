@@ -144,17 +144,28 @@ def select(
     models = [build(setting) for setting in grid]
     by_fold = [_fold_values(models, *parts[i], bank=bank, budget=budget, seed=seed) for i in usable]
     values = [list(per_fold) for per_fold in zip(*by_fold, strict=True)]
-    best_epoch = [[int(np.argmax(np.round(v, 9))) for v in per_fold] for per_fold in values]
-    score = [np.mean([v[e] for v, e in zip(f, b, strict=True)]) for f, b in zip(values, best_epoch, strict=True)]
-    winner = int(np.argmax(np.round(score, 9)))
+    winner, epochs = best_setting(values)
     return Choice(
         setting=grid[winner],
-        epochs=median_low(best_epoch[winner]) + 1,
+        epochs=epochs,
         grid=tuple(grid),
         folds=tuple(folds[i] for i in usable),
         values=tuple(tuple(tuple(v) for v in per_fold) for per_fold in values),
         seed=seed,
     )
+
+
+def best_setting(values: Sequence[Sequence[Sequence[float]]]) -> tuple[int, int]:
+    """(place of the best setting, its epochs), from the value per setting, inner fold and epoch.
+
+    The epochs of a setting are the median over folds of the best one, as the refit will train. Settings are compared
+    at that epoch, and not each fold at its own: the best of many epochs would favour settings that are trained over
+    those that are not. Values equal to 1e-9 are a tie, which goes to the earlier setting and epoch.
+    """
+    epoch = [median_low([int(np.argmax(np.round(v, 9))) for v in folds]) for folds in values]
+    score = [np.mean([v[min(e, len(v) - 1)] for v in folds]) for folds, e in zip(values, epoch, strict=True)]
+    winner = int(np.argmax(np.round(score, 9)))
+    return winner, epoch[winner] + 1
 
 
 def refit(build: Factory, source: Source, *, bank: FeatureBank, choice: Choice, budget: Budget, seed: int) -> Scorer:

@@ -10,14 +10,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median_low
 from typing import Any
 
 import numpy as np
 
 from toolshift.models.base import Scorer, Setting, Source, Staged, StagedFit
 from toolshift.models.features import FeatureBank, Pairs
-from toolshift.selection.nested import CONVERGED_WITHIN, Budget, SelectionError, grid_settings, inner_folds, spread
+from toolshift.selection.nested import (
+    CONVERGED_WITHIN,
+    Budget,
+    SelectionError,
+    best_setting,
+    grid_settings,
+    inner_folds,
+    spread,
+)
 from toolshift.selection.value import source_value
 
 Values = list[list[float]]
@@ -90,7 +97,7 @@ def stage_grids(model: Staged, grid: Mapping[str, Sequence[Any]]) -> dict[str, l
 
 
 def affordable(model: Staged, stage: str, settings: Sequence[Setting], *, count: int | None) -> list[Setting]:
-    """At most ``count`` settings spread over the grid of a stage; those that take no training come on top."""
+    """At most ``count`` settings spread over the grid of a stage; those that take no training count as one together."""
     free = [setting for setting in settings if not model.is_trained(stage, setting)]
     costly = [setting for setting in settings if model.is_trained(stage, setting)]
     if count is not None:
@@ -191,15 +198,13 @@ def _value(scorer: Scorer, held_out: Source, *, bank: FeatureBank, budget: Budge
 
 
 def _choice(stage: str, settings: Sequence[Setting], by_fold: Sequence[Values]) -> StageChoice:
-    """The setting with the best mean over folds of its best epoch, and the median of its best epochs."""
+    """The best setting with its epochs."""
     values = list(zip(*by_fold, strict=True))
-    best = [[int(np.argmax(np.round(v, 9))) for v in per_fold] for per_fold in values]
-    score = [np.mean([v[e] for v, e in zip(f, b, strict=True)]) for f, b in zip(values, best, strict=True)]
-    winner = int(np.argmax(np.round(score, 9)))
+    winner, epochs = best_setting(values)
     return StageChoice(
         stage=stage,
         setting=settings[winner],
-        epochs=median_low(best[winner]) + 1,
+        epochs=epochs,
         grid=tuple(settings),
         values=tuple(tuple(tuple(v) for v in per_fold) for per_fold in values),
     )

@@ -32,10 +32,10 @@ _SPLITS = (
     ((2, 3), (0, 1)),
 )
 _CHUNK_PAIRS = 8_192
-# Gains are compared as whole multiples of 2^-20 between -2 and 2: float32 holds every sum of four of them exactly, so
+# Gains are compared as whole multiples of 2^-19 between -4 and 4: float32 holds every sum of four of them exactly, so
 # that neither the winner nor the margin depends on how many pairs are looked at together.
-_GRID = 2.0**20
-_LEAST = -2.0
+_GRID = 2.0**19
+_LEAST = -4.0
 
 
 @cache

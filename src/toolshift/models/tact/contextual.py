@@ -94,6 +94,14 @@ class PairEvidence:
             nearness=nearest[task],
         )
 
+    def numbered(self, numbers: NDArray[np.int64], *, count: int) -> PairEvidence:
+        """The evidence with prototypes numbered as others, ``count`` in all; one that is missing here says nothing, and
+        one beyond them is left out."""
+        product = np.zeros((len(self.known), count))
+        inside = numbers < count
+        product[:, numbers[inside]] = self.product[:, inside]
+        return replace(self, product=product)
+
     def trusted(self, settings: ContextualSettings) -> NDArray[np.bool_]:
         """(p,) pairs that the hard conditions of rho_C let through."""
         enough = self.support >= settings.least_support
@@ -141,12 +149,6 @@ class FittedContextual:
             eta=arrays["eta"],
             q=arrays["confidence"],
             scale=float(arrays["scale"][0]),
-        )
-
-    def evidence(self, trace: Trace) -> PairEvidence:
-        """What the profiles say of the pairs, looked up once per trace and set of profiles."""
-        return trace.remember(
-            ("profiles", self.profiles), lambda: PairEvidence.of(trace.pairs, self.profiles, bank=trace.bank)
         )
 
     def apply(self, trace: Trace) -> Trace:

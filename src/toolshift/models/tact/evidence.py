@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,7 @@ from toolshift.data import types as types_of_arguments
 from toolshift.data.records import COARSE_TYPES, Endpoint
 from toolshift.models import features
 from toolshift.models.features import FeatureBank, Pairs, exact_cosines, on_grid
+from toolshift.models.tact import assignment
 from toolshift.models.tact import requirements as tact_requirements
 from toolshift.models.tact.assignment import ENDPOINTS, REQUIREMENTS
 from toolshift.models.tact.requirements import TaskRequirements, requirement_texts, spans_of, task_requirements
@@ -38,6 +39,7 @@ from toolshift.text import lexical
 from toolshift.text import requirements as text_requirements
 from toolshift.text import spans as text_spans
 from toolshift.text.spans import identifier_words
+from toolshift.views import schema
 from toolshift.views.corpus import Corpus, Rows
 from toolshift.views.roles import contains, packed_rows
 
@@ -236,7 +238,9 @@ class EvidenceStore:
             types = tuple(a.type for a in endpoint.required_arguments)
             read = (endpoint.endpoint_id, *identity_of(endpoint), endpoint.text, types)
             digest.update(repr(read).encode("utf-8", "surrogatepass"))
-        modules = (features, tact_requirements, text_requirements, text_spans, lexical, types_of_arguments)
+        modules = (
+            features, schema, assignment, tact_requirements, text_requirements, text_spans, lexical, types_of_arguments
+        )  # fmt: skip
         code = [sha256_file(Path(str(m.__file__))) for m in modules] + [sha256_file(Path(__file__))]
         return stable_hash([self.bank.cache.encoder.fingerprint, digest.hexdigest(), code])
 
@@ -265,9 +269,7 @@ class _Work:
         return _Work(
             offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
             operation=bank.cache.rows(texts),
-            names=bank.cache.rows(table.names)
-            if table.names
-            else np.zeros((0, bank.task_vectors.shape[1]), np.float32),
+            names=names,
             argument_offsets=np.concatenate([[0], np.cumsum(np.diff(table.argument_offsets)[index])]).astype(np.int64),
             argument_name=table.argument_name[arguments],
             argument_type=table.argument_type[arguments],
@@ -332,9 +334,3 @@ def _pool(cosine: NDArray[np.float32], owner: Rows) -> tuple[Rows, Rows]:
 def evidence_of(bank: FeatureBank) -> EvidenceStore:
     """The store of a bank's corpus, opened once."""
     return bank.shared(EvidenceStore)
-
-
-def pair_chunks(size: int, *, step: int) -> Iterator[slice]:
-    """Slices that cover ``size`` pairs."""
-    for start in range(0, size, step):
-        yield slice(start, min(start + step, size))

@@ -94,7 +94,8 @@ class TactFold:
         for number in np.unique(mine):
             profiles = self._made(records.take(folds != number), settings, like=whole)
             at = np.flatnonzero(mine == number)
-            parts.append(PairEvidence.of(pairs.take(at), profiles, bank=self.bank))
+            found = PairEvidence.of(pairs.take(at), profiles, bank=self.bank)
+            parts.append(found.numbered(profiles.numbers, count=len(whole.centroids)))
             places.append(at)
         return _joined(parts, places, prototypes=len(whole.centroids), size=len(pairs))
 
@@ -113,15 +114,12 @@ class TactFold:
 
 
 def _joined(parts: list[PairEvidence], places: list[NDArray[np.int64]], *, prototypes: int, size: int) -> PairEvidence:
-    """Evidence of all pairs; fewer prototypes than in the whole (tiny folds) leave the rest without evidence."""
+    """Evidence of all pairs from its parts at their places."""
 
     def scattered(values: list[NDArray[Any]], shape: tuple[int, ...], kind: type) -> NDArray[Any]:
         result = np.zeros(shape, kind)
         for rows, part in zip(places, values, strict=True):
-            if result.ndim == 1:
-                result[rows] = part
-            else:
-                result[rows, : part.shape[1]] = part[:, : result.shape[1]]
+            result[rows] = part
         return result
 
     width = parts[0].confidence.shape[1] if parts else 6

@@ -421,8 +421,10 @@ class _Training:
 
         positives, negatives = (torch.from_numpy(x).to(s1.device) for x in batch.against(SEMANTIC))
         near = (s1[positives] - s1[negatives]).abs() <= FRIEND_WITHIN
+        # A friend of some positive counts against all positives of its list.
+        friend = torch.zeros_like(s1).index_add(0, negatives, near.to(s1.dtype)) > 0
         known = self.grids.endpoints[index] > 0
-        counted = near & known[positives] & known[negatives]
+        counted = friend[negatives] & known[positives] & known[negatives]
         positives, negatives = positives[counted], negatives[counted]
         if not positives.numel():
             return value.new_zeros(value.shape[0])

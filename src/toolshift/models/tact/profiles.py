@@ -73,7 +73,8 @@ class Profiles:
     """Prototypes and profiles of one set of source tasks. P prototypes, g capabilities with records.
 
     centroids: (P, d). base: (P,) b. mean_routing: (P,). capabilities: (g,) rows, ascending. counts: (g, P) n_cp.
-    contexts: (g,) distinct contexts with a record. n_contexts: in all.
+    contexts: (g,) distinct contexts with a record. n_contexts: in all. numbers: (P,) the prototypes' numbers in the
+    profiles that these were made ``like``.
     """
 
     settings: ProfileSettings
@@ -84,6 +85,7 @@ class Profiles:
     counts: Floats
     contexts: Floats
     n_contexts: int
+    numbers: Rows
 
     @staticmethod
     def of(
@@ -104,7 +106,9 @@ class Profiles:
         vectors = np.asarray(bank.vectors(settings.space)[0][tasks.rows])
         looked_at = _smallest(bank.corpus.task_hash[tasks.rows], max_tasks)
         centroids = _centroids(vectors[looked_at], tasks.context[looked_at], settings, seed=seed)
-        centroids = centroids if like is None else _numbered_like(centroids, like.centroids)
+        numbers = np.arange(len(centroids)) if like is None else _numbered_like(centroids, like.centroids)
+        order = np.argsort(numbers, kind="stable")
+        centroids, numbers = centroids[order], numbers[order]
         routing = route(vectors, centroids, temperature=settings.temperature)
         capabilities = np.unique(tasks.gold.indices).astype(np.int64)
         gold = sparse.csr_matrix(tasks.gold.astype(np.float64))[:, capabilities]
@@ -125,6 +129,7 @@ class Profiles:
             counts=counts,
             contexts=touched.astype(np.float64),
             n_contexts=max(names.size, 1),
+            numbers=numbers,
         )
 
     def state(self) -> Mapping[str, NDArray[Any]]:
@@ -161,6 +166,7 @@ class Profiles:
             counts=arrays["counts"],
             contexts=arrays["contexts"],
             n_contexts=int(arrays["n_contexts"][0]),
+            numbers=np.arange(len(arrays["centroids"])),
         )
 
     def thinned(self, counts: Floats, contexts: Floats) -> Profiles:
@@ -277,14 +283,17 @@ def _smallest(hashes: NDArray[np.uint64], count: int | None) -> Rows:
     return np.sort(np.argsort(hashes, kind="stable")[:count])
 
 
-def _numbered_like(centroids: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The rows in the order of the best one-to-one match with ``others`` where there are as many."""
+def _numbered_like(centroids: NDArray[np.float32], others: NDArray[np.float32]) -> Rows:
+    """(P,) which of ``others`` each row stands for: the best one-to-one match. Rows beyond them, which only a fold with
+    more clusters than the whole could have, are numbered after them."""
     from scipy.optimize import linear_sum_assignment
 
-    if len(centroids) != len(others):
-        return centroids
-    _, columns = linear_sum_assignment(-exact_cosines(others, centroids))
-    return centroids[columns]
+    rows, columns = linear_sum_assignment(-exact_cosines(centroids, others))
+    numbers = np.full(len(centroids), -1, np.int64)
+    numbers[rows] = columns
+    left = numbers < 0
+    numbers[left] = len(others) + np.arange(int(left.sum()))
+    return numbers
 
 
 def cross_folds(context: Rows, hashes: Sequence[int] | NDArray[np.uint64], *, names: Sequence[str], count: int) -> Rows:

@@ -2,8 +2,8 @@
 
 The paper's anchor is the cosine alone. The controls of this project show that cheap signals beside it carry much of
 what a structured method gains; here they enter before the first stage, so that the later stages correct what is left.
-Weights are a conditional logit on the fold's own lists, all roles. The score is put on the scale of a cosine by the
-temperature of the other losses.
+Weights are a conditional logit on the fold's own lists without contextual negatives. The score is put on the scale of a
+cosine by the temperature of the other losses.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from toolshift.models.tact.lists import CONTEXTUAL
 from toolshift.models.tact.path import Trace, Values, weighted_sum
 from toolshift.models.transfer.blend import POPULARITY, SIGNALS, signals
 from toolshift.models.transfer.conditional_logit import fit_conditional_logit
@@ -86,14 +87,14 @@ def fit_proposal(
     """One closed-form fit."""
     del epochs, batch_tasks
     (setting,) = settings
-    values = label_free(before, space=setting.space)
+    lists = fold.lists.whole.without(CONTEXTUAL)  # as in the relation, which builds on it
+    values = label_free(before, space=setting.space)[lists.index]
     mean, scale = values.mean(axis=0), values.std(axis=0) + 1e-9
-    lists = fold.lists
     batch = Batch(
-        tasks=lists.tasks,
+        tasks=fold.lists.tasks,
         offsets=lists.offsets,
-        capability=lists.pairs.capability,
-        positive=lists.whole.positive,
+        capability=fold.lists.pairs.capability[lists.index],
+        positive=lists.positive,
     )
     weights = fit_conditional_logit((values - mean) / scale, batch, l2=setting.l2) / scale
     yield (FittedProposal(weights=weights * setting.temperature, space=setting.space),)

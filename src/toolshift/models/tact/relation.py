@@ -1,7 +1,7 @@
 """Relational refinement: s1 = s0 + beta * tanh( w . ((U'x_t) * (V'x_c)) ), w = 0 at the start (tact.md section 2 [R]).
 
 Trained on ordinary and semantic negatives only; contextual negatives never enter it [G]. Settings that differ in
-strength, penalty or temperature are trained side by side on the same batches.
+strength or penalty are trained side by side on the same batches.
 """
 
 from __future__ import annotations

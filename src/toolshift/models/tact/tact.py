@@ -35,6 +35,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "lookup": ("id", "similarity", "both"),
     "context_signal": ("profiles", "presence", "popularity"),
     "gates": ("function", "scalar", "none"),
+    "support_signal": ("popularity", "presence"),
 }
 
 
@@ -68,6 +69,7 @@ class Tact:
     reference: str = "line"
     requirement_weights: str = "uniform"
     beta_contextual: float = 0.2
+    support_signal: str = "popularity"
     beta_support: float = 0.0
     context_signal: str = "profiles"
     neutral_weight: float = 1.0
@@ -94,7 +96,7 @@ class Tact:
             "routing_temperature", "prior", "support", "least_support", "least_nearness", "lookup", "cross_fit",
         ),
         "fusion": ("gates",),
-        "support": ("beta_support",),
+        "support": ("support_signal", "beta_support"),
     }  # fmt: skip
     """Stage -> the parameters that are chosen when it is fitted."""
 
@@ -226,7 +228,8 @@ class Tact:
 
     def support_settings(self) -> SupportSettings:
         """Parameters of the term of source support."""
-        return SupportSettings(strength=self.beta_support, profiles=self.profile_settings())
+        signal: Any = self.support_signal
+        return SupportSettings(strength=self.beta_support, signal=signal, profiles=self.profile_settings())
 
     def fusion_settings(self) -> FusionSettings:
         """Parameters of the last stage."""

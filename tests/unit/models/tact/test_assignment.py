@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from toolshift.models.tact.assignment import CELLS, ENDPOINTS, REQUIREMENTS, assign, matchings
+from toolshift.models.tact.assignment import CELLS, ENDPOINTS, REQUIREMENTS, assign, best_totals, matchings
 
 torch = pytest.importorskip("torch")
 
@@ -76,6 +76,25 @@ def test_value_and_margin_against_all_matchings() -> None:
     np.testing.assert_allclose(found.margin.numpy(), totals[:, -1] - totals[:, -2], atol=4e-6)
     assert found.value.min() >= 0
     assert found.margin.min() >= 0
+
+
+@pytest.mark.parametrize("largest", [1.0, 4.0])
+def test_values_alone_are_those_of_the_matchings(largest: float) -> None:
+    """Weighted requirements can gain more than 1."""
+    rng = np.random.default_rng(3)
+    gains = torch.from_numpy(((rng.random((20_000, CELLS)) - 0.4) * largest / 0.6).astype(np.float32))
+    found = assign(gains)
+    np.testing.assert_allclose(best_totals(gains).numpy(), found.value.numpy(), atol=1e-5)
+    np.testing.assert_array_equal(best_totals(gains[7_000:7_009]).numpy(), best_totals(gains).numpy()[7_000:7_009])
+    assert best_totals(gains.reshape(2, 100, 100, CELLS)).shape == (2, 100, 100)
+    assert best_totals(gains[:0]).shape == (0,)
+
+
+def test_values_alone_refuse_what_is_not_a_number() -> None:
+    gains = torch.zeros(2, CELLS)
+    gains[1, 3] = torch.nan
+    with pytest.raises(FloatingPointError, match="TACT, stage functional"):
+        best_totals(gains)
 
 
 def test_the_gradient_is_the_optimal_matching() -> None:

@@ -84,6 +84,13 @@ def test_the_correction_by_hand() -> None:
     assert found.bounded[0] > 0 > found.bounded[1]
 
 
+def test_prototypes_of_a_fold_take_the_numbers_of_the_whole() -> None:
+    numbered = some_evidence().numbered(np.array([3, 1]), count=4)
+    np.testing.assert_array_equal(numbered.product, [[0, 0.1, 0, 0.2], [0, 0, 0, -0.3], [0, 0, 0, 0]])
+    beyond = some_evidence().numbered(np.array([0, 1]), count=1)
+    np.testing.assert_array_equal(beyond.product, [[0.2], [-0.3], [0.0]])
+
+
 def test_a_confidence_below_one_half_abstains() -> None:
     found = stage_of(q=np.array([-2.0, 0, 0, 0, 0, 0, 0])).correction(some_evidence())
     assert found.reliability.tolist() == found.bounded.tolist() == [0.0] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from toolshift.models.tact.functional import (
     Form,
     FunctionalSettings,
     Grids,
+    _Training,
     composed,
     fit_functional,
     reference_line,
 )
-from toolshift.models.tact.lists import CONTEXTUAL
+from toolshift.models.tact.lists import CONTEXTUAL, SEMANTIC
 from toolshift.models.tact.path import Trace
 from toolshift.models.tact.signals import best_requirement_endpoint_cosine, untrained_match
 
@@ -297,6 +299,26 @@ def test_the_set_objective_is_of_semantic_false_friends(stages: Any, shared_sour
     natural = stages.with_lists(shared_source, {"natural": shared_source.manifests["natural"]})
     none, much = (fitted(stages.fold(natural), replace(SETTINGS, set_weight=w))[-1][0] for w in (0.0, 5.0))
     assert stages.equal(none, much)
+
+
+def test_a_friend_of_one_positive_counts_against_all_of_them(stages: Any, shared_source: Any) -> None:
+    """The set objective of whole lists, pair by pair (spec 3.7)."""
+    fold = stages.fold(shared_source)
+    state = _Training([SETTINGS], fold, fold.start)
+    batch = fold.lists.whole.without(CONTEXTUAL)
+    index = torch.from_numpy(batch.index)
+    value, s1 = state.match(state.grids.take(index)).value, state.related[index]
+    known = state.grids.endpoints[index].numpy() > 0
+    costs, f, s = [], value[0].detach().numpy(), s1.numpy()
+    for start, stop in itertools.pairwise(batch.offsets.tolist()):
+        rows = range(start, stop)
+        positives = [i for i in rows if batch.positive[i]]
+        for n in (i for i in rows if batch.role[i] == SEMANTIC and known[i]):
+            if any(abs(s[p] - s[n]) <= 0.05 for p in positives):
+                costs += [np.logaddexp(0, (0.1 - (f[p] - f[n])) / 0.1) for p in positives if known[p]]
+    assert costs
+    found = state._set_loss(value, s1, batch, index)
+    np.testing.assert_allclose(found.detach().numpy(), [np.mean(costs)], rtol=1e-5)
 
 
 def test_side_by_side_is_one_by_one_up_to_rounding(stages: Any, shared_source: Any) -> None:

@@ -335,6 +335,24 @@ def test_prototypes_are_numbered_like_those_of_all_tasks(stages: Any, shared_sou
     np.testing.assert_allclose(again.counts, whole.counts[:, [2, 0, 1]])
 
 
+def test_a_context_left_out_leaves_its_own_column_empty(stages: Any, shared_source: Any) -> None:
+    """With one prototype per context, a column means the same context in every fold, and nothing in the fold that left
+    it out."""
+    fold = stages.fold(shared_source)
+    settings = replace(SETTINGS, kind="contexts")
+    evidence, records = fold.cross_fitted(settings, count=3), fold.records
+    columns = np.unique(records.context)
+    folds = cross_folds(
+        records.context, fold.bank.corpus.task_hash[records.rows], names=shared_source.context_names, count=3
+    )
+    fold_of = dict(zip(records.rows.tolist(), folds.tolist(), strict=True))
+    mine = np.array([fold_of[t] for t in fold.lists.pairs.task.tolist()])
+    for column, context in enumerate(columns):
+        left_out = mine == folds[records.context == context][0]
+        assert not evidence.product[left_out, column].any()
+        assert evidence.product[~left_out, column].any()
+
+
 def test_one_source_context_leaves_no_cross_fitted_evidence(stages: Any) -> None:
     source = stages.source().without(("D2", "D3"))
     fold = stages.fold(source)

@@ -18,8 +18,8 @@ EXPERIMENTS = sorted(
     {p.stem for p in (Path(__file__).resolve().parents[2] / "conf" / "experiment").glob("*.yaml")} - {MULTIVERSE}
 )
 
-# The presets of these hold more rows than a look at the whole pipeline needs.
-FEWER = {"cross_dataset": "model=[semantic_cosine_aligned,bm25,blend,tact]"}
+# The presets of these hold more rows and datasets than a look at the whole pipeline needs.
+FEWER = {"cross_dataset": ("model=[semantic_cosine_aligned,blend,tact]", "protocol.datasets=apibank+bfcl+toolbench")}
 
 # architecture.md section 4, word for word.
 PER_TASK = "protocol, target, view, task_id, model, seed, n_candidates, n_gold, tied, RR, NDCG@5, HR@3"
@@ -35,8 +35,7 @@ RECORD = {"packages", "git", "command", "seeds", "fingerprints", "wall_s", "peak
 def finished(request: pytest.FixtureRequest, tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One experiment from an empty folder, as a process of its own: (name, overrides, outcome)."""
     name = request.param
-    fewer = [FEWER[name]] if name in FEWER else []
-    overrides = (f"experiment={name}", *tools.tiny[1:], "protocol.purge=gold", *fewer)
+    overrides = (f"experiment={name}", *tools.tiny[1:], "protocol.purge=gold", *FEWER.get(name, ()))
     outcome = tools.once(tmp_path_factory, name, lambda folder: tools.wait(tools.start(folder, *overrides), folder))
     assert outcome.code == 0, outcome.err
     return name, overrides, outcome

@@ -23,8 +23,8 @@ help: ## list the targets
 setup: ## create .venv from the locked packages; EXTRAS=gpu, llm, notebooks adds to it
 	@PYTHON="$(PYTHON)" EXTRAS="$(EXTRAS)" requirements/setup.sh
 
-lodo: setup ## leave one domain out with the frozen methods; ARGS="data=real data.root=PATH" for real files
-	$(call script,train.py,experiment=lodo)
+lodo: setup ## leave one domain out: TACT and training-free rows, WORKERS processes; ARGS="data=real data.root=PATH" for real files
+	OMP_NUM_THREADS=1 $(VENV)/torchrun --nproc_per_node=$(WORKERS) scripts/train.py experiment=lodo $(ARGS)
 
 test: setup ## all tests; those on real files run where TOOLSHIFT_DATA names their folder
 	OMP_NUM_THREADS=1 $(VENV)/python -m pytest -q -n $(WORKERS)

@@ -96,6 +96,16 @@ def test_the_table_is_tidy_and_says_what_it_is_made_from(finished: Any) -> None:
     assert (tables / f"{name}_artefacts.md").is_file()
 
 
+def test_the_purge_leaves_no_positive_a_source_record(finished: Any) -> None:
+    """So that, looked up by id, the contextual branch has no evidence for any of them (validity.md section 5)."""
+    name, _, outcome = finished
+    with (outcome.folder / "outputs" / "tables" / f"{name}_artefacts.csv").open() as stream:
+        rows = [row for row in csv.DictReader(stream) if (row["subject"], row["section"]) == ("positive", "roles")]
+    share = [float(row["value"]) for row in rows if row["statistic"] == "any source record" and row["value"]]
+    assert share
+    assert not any(share)
+
+
 def test_the_terminal_shows_changes_and_a_readable_table(finished: Any) -> None:
     _, _, outcome = finished
     assert "  debug.name: none -> tiny" in outcome.err

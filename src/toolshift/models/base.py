@@ -257,3 +257,17 @@ class FrozenRanker:
     def score(self, pairs: Pairs, *, bank: FeatureBank, seed: int) -> Scores:
         """(p,) scores; every frozen row defines its own."""
         raise NotImplementedError
+
+
+class SideBySide:
+    """Base of `Stackable` models: a model alone is a stack of one."""
+
+    def epochs(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> Iterator[Scorer]:
+        """Fit on the sources and yield the scorer after every epoch.
+
+        Raises:
+            FloatingPointError: if a loss is not finite.
+        """
+        kind: Any = type(self)
+        for (fitted,) in kind.together([self], source, bank=bank, seed=seed, limits=limits):
+            yield fitted

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolshift.models.base import Limits, Scorer, Scores, Source
+from toolshift.models.base import Limits, Scorer, Scores, SideBySide, Source
 from toolshift.models.features import FeatureBank, Pairs, known_space
 from toolshift.models.transfer._training import (
     Adam,
@@ -53,7 +53,7 @@ _LATER = ("_2", "_3")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AreadAdapted:
+class AreadAdapted(SideBySide):
     """beta: weight of the correction. hidden: of f_inv. experts, expert_width, context_width: sizes of the correction.
     routing_temperature: of the softmax over cosines to context centroids. context_share: how often a training task is
     gated by its own context's embedding. mask_after: epochs before masks; half of what ``fast`` allows, and not a share
@@ -78,15 +78,6 @@ class AreadAdapted:
 
     def __post_init__(self) -> None:
         known_space(self.space, model="aread_adapted")
-
-    def epochs(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> Iterator[Scorer]:
-        """Train epoch by epoch; one list per task and epoch.
-
-        Raises:
-            FloatingPointError: if the loss is not finite.
-        """
-        for (fitted,) in AreadAdapted.together([self], source, bank=bank, seed=seed, limits=limits):
-            yield fitted
 
     @staticmethod
     def alike(models: Sequence[AreadAdapted]) -> bool:

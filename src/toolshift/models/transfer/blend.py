@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolshift.models.base import BadParameter, Limits, Scorer, Scores, Source
+from toolshift.models.base import BadParameter, Limits, Scorer, Scores, SideBySide, Source
 from toolshift.models.features import FeatureBank, Pairs, known_space
 from toolshift.models.tact.signals import best_requirement_endpoint_cosine, untrained_match
 from toolshift.models.transfer.conditional_logit import fit_conditional_logit
@@ -34,7 +34,7 @@ POPULARITY = "log_source_records"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blend:
+class Blend(SideBySide):
     """Linear in ``signals``, some of ``SIGNALS``; ``l2`` is the strength of the penalty. space: coordinates of the
     signal ``cosine``; endpoints are compared in raw ones.
 
@@ -50,11 +50,6 @@ class Blend:
         known_space(self.space, model="blend")
         if not self.signals or not set(self.signals) <= set(SIGNALS) or len(set(self.signals)) < len(self.signals):
             raise BadParameter(f"blend: signals={list(self.signals)}; expected some of {', '.join(SIGNALS)}")
-
-    def epochs(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> Iterator[Scorer]:
-        """One closed-form fit."""
-        for (fitted,) in Blend.together([self], source, bank=bank, seed=seed, limits=limits):
-            yield fitted
 
     @staticmethod
     def alike(models: Sequence[Blend]) -> bool:

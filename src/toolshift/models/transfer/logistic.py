@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolshift.models.base import Limits, Scorer, Scores, Source
+from toolshift.models.base import Limits, Scorer, Scores, SideBySide, Source
 from toolshift.models.features import FeatureBank, Pairs, known_space
 from toolshift.training.lists import TrainingLists
 
@@ -22,7 +22,7 @@ _CHUNK = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logistic:
+class Logistic(SideBySide):
     """L2-regularised with inverse strength ``C``; components: PCA axes of x_t * x_c."""
 
     C: float = 1.0
@@ -31,11 +31,6 @@ class Logistic:
 
     def __post_init__(self) -> None:
         known_space(self.space, model="logistic")
-
-    def epochs(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> Iterator[Scorer]:
-        """One fit over the distinct pairs of the source lists; the seed is not used."""
-        for (fitted,) in Logistic.together([self], source, bank=bank, seed=seed, limits=limits):
-            yield fitted
 
     @staticmethod
     def alike(models: Sequence[Logistic]) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolshift.models.base import BadParameter, Limits, Scorer, Scores, Source
+from toolshift.models.base import BadParameter, Limits, Scorer, Scores, SideBySide, Source
 from toolshift.models.features import FeatureBank, Pairs, known_space
 from toolshift.models.transfer._training import (
     Adam,
@@ -55,7 +55,7 @@ LARGEST_RATIO = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiPool:
+class MultiPool(SideBySide):
     """Adam with decoupled weight decay. temperature: of the listwise loss. alignment: ``none``, or ``signature`` for
     targets of a dataset that has no source task; inside a source dataset it does nothing. space: coordinates of both
     vectors and of the skip term.
@@ -77,15 +77,6 @@ class MultiPool:
         known_space(self.space, model="multipool")
         if self.alignment not in ALIGNMENTS:
             raise BadParameter(f"multipool: alignment={self.alignment!r}; expected one of {', '.join(ALIGNMENTS)}")
-
-    def epochs(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> Iterator[Scorer]:
-        """Train epoch by epoch; one list per task and epoch.
-
-        Raises:
-            FloatingPointError: if the loss is not finite.
-        """
-        for (fitted,) in MultiPool.together([self], source, bank=bank, seed=seed, limits=limits):
-            yield fitted
 
     @staticmethod
     def alike(models: Sequence[MultiPool]) -> bool:

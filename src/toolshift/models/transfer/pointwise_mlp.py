@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolshift.models.base import Limits, Scorer, Scores, Source
+from toolshift.models.base import Limits, Scorer, Scores, SideBySide, Source
 from toolshift.models.features import FeatureBank, Pairs, known_space
 from toolshift.runs.seeds import seed_of
 from toolshift.training.lists import Batch, TrainingLists
@@ -38,7 +38,7 @@ _CHUNK_PAIRS = 32_768
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointwiseMlp:
+class PointwiseMlp(SideBySide):
     """Adam with decoupled weight decay; at most ``batch_tasks`` tasks a step. space: coordinates of both vectors."""
 
     weight_decay: float = 0.01
@@ -50,15 +50,6 @@ class PointwiseMlp:
 
     def __post_init__(self) -> None:
         known_space(self.space, model="pointwise_mlp")
-
-    def epochs(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> Iterator[Scorer]:
-        """Train epoch by epoch; one list per task and epoch.
-
-        Raises:
-            FloatingPointError: if the loss is not finite.
-        """
-        for (fitted,) in PointwiseMlp.together([self], source, bank=bank, seed=seed, limits=limits):
-            yield fitted
 
     @staticmethod
     def alike(models: Sequence[PointwiseMlp]) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolshift.models.base import BadParameter, Limits, Scorer, Scores, Source
+from toolshift.models.base import BadParameter, Limits, Scorer, Scores, SideBySide, Source
 from toolshift.models.features import FeatureBank, Pairs, known_space
 from toolshift.models.transfer._training import (
     Adam,
@@ -45,7 +45,7 @@ NOISE_FLOOR = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class UniSRec:
+class UniSRec(SideBySide):
     """retained: share of the way from the initial to the trained weights that the scorer goes; 1 is the original.
     experts, width: of both adaptors. dropout: of an expert's input, in steps of 1/256. temperature: tau of all three
     losses. augment, augment_weight, word_dropout: the task-task term, its lambda, and the share of dropped words.
@@ -79,15 +79,6 @@ class UniSRec:
         for name, value, top in (("retained", self.retained, 1.0), ("dropout", self.dropout, 0.99)):
             if not 0.0 <= value <= top:
                 raise BadParameter(f"unisrec: {name}={value}; expected 0 to {top}")
-
-    def epochs(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> Iterator[Scorer]:
-        """Train epoch by epoch; one list per task and epoch.
-
-        Raises:
-            FloatingPointError: if the loss is not finite.
-        """
-        for (fitted,) in UniSRec.together([self], source, bank=bank, seed=seed, limits=limits):
-            yield fitted
 
     @staticmethod
     def alike(models: Sequence[UniSRec]) -> bool:

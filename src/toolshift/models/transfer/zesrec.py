@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolshift.models.base import Limits, Scorer, Scores, Source
+from toolshift.models.base import Limits, Scorer, Scores, SideBySide, Source
 from toolshift.models.features import FeatureBank, Pairs, known_space
 from toolshift.models.transfer._training import (
     Adam,
@@ -45,7 +45,7 @@ TOWER = ("layer_1", "bias_1", "layer_2", "bias_2")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZesRec:
+class ZesRec(SideBySide):
     """lambda_v: strength of the pull of the residuals to 0. widths: of both towers. residual: whether capabilities
     have one. Adam without weight decay. space: coordinates of both vectors."""
 
@@ -59,15 +59,6 @@ class ZesRec:
 
     def __post_init__(self) -> None:
         known_space(self.space, model="zesrec")
-
-    def epochs(self, source: Source, *, bank: FeatureBank, seed: int, limits: Limits) -> Iterator[Scorer]:
-        """Train epoch by epoch; one list per task and epoch.
-
-        Raises:
-            FloatingPointError: if the loss is not finite.
-        """
-        for (fitted,) in ZesRec.together([self], source, bank=bank, seed=seed, limits=limits):
-            yield fitted
 
     @staticmethod
     def alike(models: Sequence[ZesRec]) -> bool:

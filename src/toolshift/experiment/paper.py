@@ -19,7 +19,7 @@ from toolshift.settings.axes import expand_axes
 from toolshift.settings.compose import load_settings
 from toolshift.settings.errors import UserError
 from toolshift.settings.launch import Launch
-from toolshift.settings.options import conf_folder, groups, load_table_spec, model_names, table_names
+from toolshift.settings.options import conf_folder, groups, load_table_spec, model_names, option_body, table_names
 from toolshift.settings.schema import Settings
 
 NEVER_RUN = "unknown: never run here"
@@ -50,7 +50,7 @@ def paper(launch: Launch) -> int:
     log_to_stderr()
     written: list[Path] = []
     unmade: list[str] = []
-    names = [launch.settings.name] if "experiment" in launch.overridden_keys else table_names()
+    names = [launch.settings.name] if "experiment" in launch.overridden_keys else all_tables()
     for name in names:
         try:
             made = _table(name, launch)
@@ -65,9 +65,25 @@ def paper(launch: Launch) -> int:
     return 1 if unmade else 0
 
 
+def all_tables() -> list[str]:
+    """Tables of ``conf/tables`` and of the experiments that are studies, sorted."""
+    return sorted({*table_names(), *(name for name in groups(conf_folder())["experiment"] if is_study(name))})
+
+
+def is_study(name: str) -> bool:
+    """Whether an experiment's file asks for a study."""
+    defaults = (option_body(conf_folder(), "experiment", name) or {}).get("defaults", ())
+    return any("override /study" in entry for entry in defaults)
+
+
 def _table(name: str, launch: Launch) -> list[Path]:
     if name not in groups(conf_folder())["experiment"]:
         raise UserError(f"there is no conf/experiment/{name}.yaml that makes runs for conf/tables/{name}.yaml")
+    if is_study(name):
+        from toolshift.experiment.study import rebuild_study
+
+        made = rebuild_study(load_settings("train", [f"experiment={name}", *launch.overrides]), launch)
+        return list(made.paths) if made else []
     preset = load_table_spec(name).rows
     rows = (f"model={preset}",) if preset and "model" not in launch.overridden_keys else ()
     composed = load_settings("train", [f"experiment={name}", *rows, *launch.overrides])

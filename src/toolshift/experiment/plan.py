@@ -17,7 +17,7 @@ from toolshift.settings.tree import as_mapping
 
 # How and where a run is computed, and what it is printed beside, is not what it computes.
 NOT_IDENTITY = (
-    "paths", "runtime", "tracking", "compare", "multiverse", "models", "reference", "data.root", "data.cache",
+    "paths", "runtime", "tracking", "compare", "multiverse", "study", "models", "reference", "data.root", "data.cache",
 )  # fmt: skip
 # Where an encoder finds its weights and runs; its fingerprint, which is part of the identity, covers both.
 NOT_IDENTITY_OF_ENCODER = ("device", "path")

@@ -42,6 +42,10 @@ def rebuild(launch: Launch) -> int:
 
 
 def _rebuild_one(composed: Settings, launch: Launch) -> int:
+    if composed.study.target:
+        from toolshift.experiment.study import rebuild_study  # which reads this module
+
+        return 0 if rebuild_study(composed, launch) else 1
     if composed.multiverse.choices:
         from toolshift.experiment.multiverse import rebuild_multiverse  # which reads this module
 

@@ -112,6 +112,12 @@ def _datasets(settings: Settings, folder: Path) -> Problems:
             yield f"protocol.datasets: no dataset or preset {name!r}{suggestion(name, options)}"
 
 
+def _study(settings: Settings) -> Problems:
+    study = settings.study
+    if (study.name == "none") != (study.target is None):
+        yield "study.target: every study but none names its class, and none has no class"
+
+
 def _models(settings: Settings) -> Problems:
     for name, model in settings.models.items():
         if model.name != name:
@@ -135,6 +141,7 @@ def _targets(settings: Settings) -> Problems:
         "dataset.target": settings.dataset.target,
         "encoder.target": settings.encoder.target,
         "protocol.target": settings.protocol.target,
+        **({"study.target": settings.study.target} if settings.study.target else {}),
         **{f"view.views.{name}.target": recipe.target for name, recipe in settings.view.views.items()},
         **{f"models.{name}.target": model.target for name, model in settings.models.items()},
     }
@@ -230,6 +237,7 @@ def _option_problems(settings: Settings, folder: Path) -> list[str]:
 def _open_mappings(settings: Settings) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
     yield "dataset", settings.dataset.name, "dataset.options", settings.dataset.options
     yield "encoder", settings.encoder.name, "encoder.params", settings.encoder.params
+    yield "study", settings.study.name, "study.params", settings.study.params
     for name, recipe in settings.view.views.items():
         yield "view", name, f"view.views.{name}.params", recipe.params
     for name, model in settings.models.items():
@@ -273,6 +281,7 @@ _CHECKS: tuple[Callable[[Settings], Problems], ...] = (
     _view,
     _protocol,
     _selection,
+    _study,
     _models,
     _targets,
     _evaluation,

@@ -229,6 +229,35 @@ class MultiverseSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PaperValue:
+    """A number that a paper prints for one row and column. ``derived``: computed from others that it prints."""
+
+    view: str
+    model: str
+    measure: str
+    value: float
+    source: str
+    status: Literal["given", "derived"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudySettings:
+    """An experiment that is no table of rankers on candidate lists: the class (``module:Class``) that makes it, and its
+    parameters. ``none`` for all others.
+
+    ``reference`` is the row that paired tests compare with. ``paper``: numbers printed beside real data, never part of
+    what is computed.
+    """
+
+    name: str
+    target: str | None
+    title: str
+    reference: str | None
+    params: Params
+    paper: tuple[PaperValue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """One experiment, fully resolved and checked.
 
@@ -241,6 +270,7 @@ class Settings:
     reference: str
     compare: Mapping[str, tuple[Any, ...]]
     multiverse: MultiverseSettings
+    study: StudySettings
     data: DataSettings
     dataset: DatasetSettings
     encoder: EncoderSettings
@@ -253,18 +283,6 @@ class Settings:
     tracking: TrackingSettings
     debug: DebugSettings
     paths: PathSettings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaperValue:
-    """A number that a paper prints for one row and column. ``derived``: computed from others that it prints."""
-
-    view: str
-    model: str
-    measure: str
-    value: float
-    source: str
-    status: Literal["given", "derived"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

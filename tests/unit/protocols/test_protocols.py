@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from toolshift.data.merge import merged
-from toolshift.protocols import fixed_split, leave_one_dataset_out, leave_one_group_out, leave_one_out
+from toolshift.protocols import fixed_split, in_domain, leave_one_dataset_out, leave_one_group_out, leave_one_out
 from toolshift.protocols.folds import TASK_ROLES, FoldTable, SourceRules, fold_table
 from toolshift.protocols.leakage import Leakage
 from toolshift.protocols.partition import Partition, ProtocolError
@@ -250,6 +250,31 @@ def test_unusable_splits(three: Any, train: list[str], test: list[str], message:
         fixed_split.partition(corpus, train=train, test=test, contexts=2)
     with pytest.raises(ProtocolError, match="contexts must be at least 2, got 1"):
         fixed_split.partition(corpus, train=["train"], test=["test"], contexts=1)
+
+
+def test_in_domain_draws_a_share_whatever_the_other_tasks(worlds: Any) -> None:
+    names = [f"t{i:03d}" for i in range(400)]
+    tools = [worlds.Tool("p", "", ())]
+    corpus, _ = build_corpus(
+        worlds.records(tools, [worlds.Ask(n, "ABC"[i % 3], n, (("p",),)) for i, n in enumerate(names)])
+    )
+    found = in_domain.partition(corpus, share=0.25, contexts=2)
+    held_out = found.target_of == 0
+    assert 70 <= held_out.sum() <= 130  # within four deviations of 100
+    assert found.targets == ("test",)
+    assert (found.may_train == ~held_out).all()
+    assert {found.context_names[c] for c in found.contexts[held_out]} == {"test split"}
+    assert {found.context_names[c] for c in found.contexts[~held_out]} == {"A", "B", "C"}
+    fewer, _ = build_corpus(worlds.records(tools, [worlds.Ask(n, "A", n, (("p",),)) for n in names[::2]]))
+    again = in_domain.partition(fewer, share=0.25, contexts=2)
+    assert (again.target_of == found.target_of[::2]).all()
+    assert again.context_names == ("group 0", "group 1", "test split")
+
+
+@pytest.mark.parametrize(("share", "contexts"), [(0.0, 2), (1.0, 2), (0.2, 1)])
+def test_in_domain_refuses_what_leaves_no_sources(three: Any, share: float, contexts: int) -> None:
+    with pytest.raises(ProtocolError, match="share must lie between 0 and 1"):
+        in_domain.partition(build_corpus(three)[0], share=share, contexts=contexts)
 
 
 def test_dataset_names_that_sort_unlike_their_ids(worlds: Any) -> None:

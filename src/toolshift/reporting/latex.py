@@ -29,7 +29,7 @@ _SPECIAL = {
     "†": r"\dag{}",
     "‡": r"\ddag{}",
 }
-_HEAD = "% Packages: booktabs, multirow.\n"
+HEAD = "% Packages: booktabs, multirow.\n"
 
 
 def escape(text: str) -> str:
@@ -49,28 +49,40 @@ STYLE = Style(
 
 def to_latex(blocks: Sequence[Block], *, spec: TableSpec) -> str:
     """For each block the main table; for whole lists (slice ``all``) the reference test and the other averages too."""
-    parts = [_HEAD, *(f"% {note}" for note in grid.missing_notes(spec))]
+    parts = [HEAD, *(f"% {note}" for note in grid.missing_notes(spec))]
     for number, block in enumerate(blocks, start=1):
         label = f"tab:{spec.name}-{number}"
         holes, marks = grid.hole_notes(block), grid.mark_notes(block)
         notes = "".join(f"% {note}\n" for note in (grid.title(block), *holes, *grid.gain_notes(block)))
         main = grid.main_grid(block, spec=spec, style=STYLE)
-        parts.append(notes + _table(main, label=label, notes=[*holes, *marks], last_row_apart=True))
+        parts.append(notes + draw(main, label=label, notes=[*holes, *marks], last_row_apart=True))
         if block.key.slice != WHOLE:
             continue
         tests = grid.test_grid(block, spec=spec, style=STYLE)
         if tests.rows:
-            parts.append(_table(tests, label=f"{label}-test"))
-        parts.append(_table(grid.averages_grid(block, spec=spec, style=STYLE), label=f"{label}-averages"))
+            parts.append(draw(tests, label=f"{label}-test"))
+        parts.append(draw(grid.averages_grid(block, spec=spec, style=STYLE), label=f"{label}-averages"))
     return "\n".join(parts)
 
 
-def _table(table: Grid, *, label: str, notes: Sequence[str] = (), last_row_apart: bool = False) -> str:
+def draw(
+    table: Grid,
+    *,
+    label: str,
+    notes: Sequence[str] = (),
+    last_row_apart: bool = False,
+    text_columns: int | None = None,
+) -> str:
+    """One grid as a booktabs table; ``notes`` end its caption, ``last_row_apart`` rules off the last line.
+
+    text_columns: how many columns on the left hold words; None: one below a header of two lines, else three.
+    """
+    words = _text_columns(table) if text_columns is None else text_columns
     frame = pd.DataFrame(list(table.rows), columns=_header(table))
     text = frame.style.hide(axis="index").to_latex(
         hrules=True,
         multicol_align="c",
-        column_format="l" * _text_columns(table) + "r" * (len(table.headers) - _text_columns(table)),
+        column_format="l" * words + "r" * (len(table.headers) - words),
         caption=" ".join([table.caption, *map(escape, notes)]),
         label=label,
         position="t",

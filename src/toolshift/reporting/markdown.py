@@ -36,7 +36,7 @@ def to_markdown(blocks: Sequence[Block], *, spec: TableSpec) -> str:
     if spec.missing:
         parts.append("\n".join(f"- {escape(note)}" for note in grid.missing_notes(spec)))
     for block in blocks:
-        parts += [f"## {escape(grid.title(block))}", _table(grid.main_grid(block, spec=spec, style=STYLE))]
+        parts += [f"## {escape(grid.title(block))}", draw(grid.main_grid(block, spec=spec, style=STYLE))]
         found = [*grid.mark_notes(block), *grid.hole_notes(block), *grid.gain_notes(block)]
         if found:
             parts.append("\n".join(f"- {escape(note)}" for note in found))
@@ -44,8 +44,8 @@ def to_markdown(blocks: Sequence[Block], *, spec: TableSpec) -> str:
             continue
         tests = grid.test_grid(block, spec=spec, style=STYLE)
         if tests.rows:
-            parts += ["### Reference test", _table(tests)]
-        parts += ["### Other averages", _table(grid.averages_grid(block, spec=spec, style=STYLE))]
+            parts += ["### Reference test", draw(tests)]
+        parts += ["### Other averages", draw(grid.averages_grid(block, spec=spec, style=STYLE))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -61,7 +61,8 @@ def _plain(value: object, digits: int) -> str:
     return f"{value:.{digits}f}" if isinstance(value, float) else escape(str(value))
 
 
-def _table(table: Grid) -> str:
+def draw(table: Grid) -> str:
+    """One grid as a Markdown table with its caption below."""
     headers = [" ".join(part for part in header if part) for header in table.headers]
     body = tabulate(table.rows, headers=headers, tablefmt="pipe", disable_numparse=True)
     return f"{body}\n\n{table.caption}"

@@ -1,0 +1,1 @@
+"""SkillGraph: choose the tools with a transition graph, then order them (skillgraph.md)."""

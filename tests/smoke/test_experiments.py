@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-# Its tables are of another kind; see the last test.
+CONF = Path(__file__).resolve().parents[2] / "conf" / "experiment"
+# Its tables are of another kind; see the last test. So are those of studies: test_studies.py.
 MULTIVERSE = "multiverse"
-EXPERIMENTS = sorted(
-    {p.stem for p in (Path(__file__).resolve().parents[2] / "conf" / "experiment").glob("*.yaml")} - {MULTIVERSE}
-)
+STUDIES = {p.stem for p in CONF.glob("*.yaml") if "override /study" in p.read_text()}
+EXPERIMENTS = sorted({p.stem for p in CONF.glob("*.yaml")} - {MULTIVERSE} - STUDIES)
 
 # The presets of these hold more rows and datasets than a look at the whole pipeline needs.
 FEWER = {"cross_dataset": ("model=[semantic_cosine_aligned,blend,tact]", "protocol.datasets=apibank+bfcl+toolbench")}

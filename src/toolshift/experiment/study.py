@@ -121,7 +121,6 @@ def study_identity(settings: Settings, *, inputs: Mapping[str, str]) -> dict[str
     config["encoder"]["params"] = {
         key: value for key, value in plain["encoder"]["params"].items() if key not in NOT_IDENTITY_OF_ENCODER
     }
-    config["debug"].pop("replicates")  # drawn anew with every table
     return {**config, "fingerprints": dict(sorted(inputs.items()))}
 
 
@@ -256,6 +255,8 @@ def _as_made(composed: Settings, folder: RunFolder) -> StudyRun:
     for key in READ:
         made = identity[key]
         plain[key] = {**plain[key], **made} if isinstance(made, Mapping) else made
+    if plain["debug"]["replicates"] is not None:  # no part of what a run computes, but of what debug=tiny asks for
+        plain["evaluation"]["replicates"] = plain["debug"]["replicates"]
     for name in NOT_IDENTITY_OF_ENCODER:
         if name in as_mapping(composed)["encoder"]["params"]:
             plain["encoder"]["params"].setdefault(name, as_mapping(composed)["encoder"]["params"][name])

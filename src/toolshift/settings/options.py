@@ -46,16 +46,22 @@ def groups(folder: Path) -> Mapping[str, tuple[str, ...]]:
 
 def option_body(folder: Path, group: str, option: str) -> Mapping[str, Any] | None:
     """The unresolved content of ``conf/<group>/<option>.yaml``, or None where there is no such file. Of a variant of a
-    model (``defaults: [<model>@models.<option>]``): that of the model with the variant's changes."""
+    model (``defaults: [<model>@models.<option>]``) or of a study (``defaults: [<study>, _self_]``): that of the
+    original with the variant's changes."""
     file = folder / group / f"{option}.yaml"
     body = _read(file, file.stat().st_mtime_ns) if file.is_file() else None
+    if group == "study" and body and "defaults" in body:
+        return _varied(folder, group, str(body["defaults"][0]), {k: v for k, v in body.items() if k != "defaults"})
     base = _base_of(body, option) if group == "model" and body else None
     if base is None or body is None:
         return body
-    original = option_body(folder, group, base)
-    changes = {option: body.get("models", {}).get(option, {})}
-    merged = OmegaConf.merge({option: dict(original or {})}, changes)
-    return cast("Mapping[str, Any]", OmegaConf.to_container(merged, resolve=False))[option]
+    return _varied(folder, group, base, body.get("models", {}).get(option, {}))
+
+
+def _varied(folder: Path, group: str, base: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The content of the option ``base`` with the changes of one that builds on it."""
+    merged = OmegaConf.merge(dict(option_body(folder, group, base) or {}), dict(changes))
+    return cast("Mapping[str, Any]", OmegaConf.to_container(merged, resolve=False))
 
 
 def _base_of(body: Mapping[str, Any], option: str) -> str | None:

@@ -6,11 +6,14 @@ compared by rank, since the scores of two rows share no scale: within a list eve
 are one set, and the same set wherever all ranks are the same.
 
 Read are the published scores, target by target; memory is bounded by one target's lists.
+
+The activity of a method's stages is measured where the scores are made, since no file holds the score without a stage:
+a run leaves the sums of every target and seed in ``stages/<target>/seed=<s>.json``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from toolshift.runs.files import folder_name
+from toolshift.models.steps import Step
+from toolshift.runs.files import folder_name, read_json, write_json
 from toolshift.runs.seeds import id_hashes, keyed_hash, seed_of
 
 Floats = NDArray[np.float64]
@@ -31,6 +35,15 @@ INACTIVE_BELOW = 0.01
 """A row that changes the order of a smaller share of the lists is ``inactive``, which is no support."""
 TOP = 5
 MEASURED = ("mean_abs_rank_change", "pairs_changed", "top5_changed", "order_changed")
+STAGES = ("relation", "functional", "contextual", "support")
+"""Stages that add to a score, in the order of fitting."""
+STAGE_FOLDER = "stages"
+STAGE_MEASURED = ("mean_abs_correction", "mean_abs_added", "pairs_corrected", *MEASURED[1:])
+STAGE_COLUMNS = ("stage", "view", "n_targets", "targets_on", "n_lists", "n_pairs", *STAGE_MEASURED)
+# Of the files of a run: sums of another meaning get another number, and older ones are not read.
+_VERSION = 1
+# A smaller term changes no comparison of the measures.
+_NOTHING = 0.5e-9
 _COUNTED = ("n_targets", "n_lists", "n_pairs")
 # Scores equal to 1e-9 are tied, as in toolshift.measures.
 _GRID = 1e9
@@ -148,6 +161,82 @@ def changes(lists: Lists, ours: Ranking, theirs: Ranking) -> dict[str, Floats]:
     )
     table = np.column_stack([np.asarray(column, np.float64) for column in columns])
     return {view: table[lists.view == view].sum(axis=0) for view in dict.fromkeys(lists.view.tolist())}
+
+
+def stage_changes(rows: pa.Table, at: Ints, *, scores: Floats, steps: Sequence[Step]) -> Mapping[str, Any]:
+    """How much each stage changes the lists of one target against the score without it, as sums per view.
+
+    rows: (view, task_id, capability_id) of the N candidates. at: (N,) position of each among the p pairs of scores and
+    steps. Gives ``lists``: view -> [lists, pairs], and ``stages``: stage -> view -> sums [|D|, |added|, pairs with
+    another score, pairs with another rank, lists with another top five, lists with another order].
+    """
+    lists = lists_of(rows)
+    whole, stages = rank(scores[at], lists), {}
+    counts = {view: [int(n) for n in sums[:2]] for view, sums in changes(lists, whole, whole).items()}
+    view_of = lists.view[lists.list_of]
+    for step in steps:
+        moved = changes(lists, rank(step.without[at], lists), whole)
+        added = np.abs(step.added[at])
+        sized = np.column_stack([np.abs(step.correction[at]), added, added > _NOTHING])
+        stages[step.stage] = {
+            view: [*sized[view_of == view].sum(axis=0).tolist(), *sums[3:].tolist()] for view, sums in moved.items()
+        }
+    return {"lists": counts, "stages": stages}
+
+
+def stage_path(run: Path, target: str, seed: int) -> Path:
+    """``stages/<target>/seed=<s>.json``."""
+    return run / STAGE_FOLDER / folder_name(target) / f"seed={seed}.json"
+
+
+def write_stage_changes(run: Path, found: Mapping[str, Any], *, target: str, seed: int) -> Path:
+    """Store what `stage_changes` gave."""
+    return write_json(stage_path(run, target, seed), {"version": _VERSION, "target": target, "seed": seed, **found})
+
+
+def stage_activity(run: Published, *, offered: Sequence[str] = ()) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Activity of the stages of one row over its scored cells (``STAGE_COLUMNS``), and the targets without a record.
+
+    A target for which a stage was switched off counts with its lists unchanged; ``targets_on`` are the others. A stage
+    that is on for no target has a row only if it is among ``offered``. The frame is empty where a record is missing: a
+    part would be no mean over the row's lists.
+    """
+    records, missing = {}, []
+    cells = scored_cells(run.folder)
+    for target in sorted(cells):
+        records[target] = _stage_record(stage_path(run.folder, target, run.seed), target, run.seed)
+        if records[target] is None:
+            missing.append(target)
+    rows = [] if missing else list(_stage_rows(records, cells, offered=offered))
+    return pd.DataFrame(rows, columns=list(STAGE_COLUMNS)), tuple(missing)
+
+
+def _stage_rows(
+    records: Mapping[str, Any], cells: Mapping[str, set[str]], *, offered: Sequence[str]
+) -> Iterator[tuple[Any, ...]]:
+    shown = {stage for record in records.values() for stage in record["stages"]} | set(offered)
+    for stage in [stage for stage in STAGES if stage in shown]:
+        for view in sorted({view for views in cells.values() for view in views}):
+            counts, sums, on, targets = np.zeros(2), np.zeros(6), 0, 0
+            for target, record in records.items():
+                if view in cells[target]:
+                    targets += 1
+                    counts += record["lists"][view]
+                    on += stage in record["stages"]
+                    sums += record["stages"].get(stage, {}).get(view, 0.0)
+            lists, pairs = counts
+            shares = sums / [pairs, pairs, pairs, pairs, lists, lists]
+            yield (stage, view, targets, on, int(lists), int(pairs), *(round(share, 12) for share in shares))
+
+
+def _stage_record(path: Path, target: str, seed: int) -> Any:
+    """A stored record; None where there is none that could be read."""
+    try:
+        record = read_json(path)
+        wanted = (record["version"], record["target"], record["seed"])
+        return record if wanted == (_VERSION, target, seed) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def rank(scores: Floats, lists: Lists) -> Ranking:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import toolshift
+from toolshift.evaluation.activity import STAGE_FOLDER
 from toolshift.runs.environment import PACKAGES
 from toolshift.runs.files import folder_name, read_json, sha256_file, write_text
 
@@ -47,7 +48,7 @@ def prepare_folder(folder: Path, *, code: str) -> bool:
     if note.is_file() and note.read_text(encoding="utf-8", errors="replace") == code:
         return True
     # Before the note is renewed: a process killed in between must not make old scores look current.
-    for name in ("scores", "selection", "checkpoints"):
+    for name in ("scores", "selection", "checkpoints", STAGE_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)
     write_text(note, code)
     return False

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from toolshift.evaluation.activity import stage_changes, write_stage_changes
 from toolshift.evaluation.artefacts import artefact_rows
 from toolshift.evaluation.per_task import (
     LIST_SLICES,
@@ -34,6 +35,7 @@ from toolshift.experiment.units import Outcome, Unit, UnitFailed, Units
 from toolshift.experiment.workspace import Variant, Workspace
 from toolshift.models.base import Source
 from toolshift.models.features import Pairs
+from toolshift.models.steps import Stepwise
 from toolshift.protocols.leakage import Leakage
 from toolshift.runs.environment import environment, peak_rss_mb
 from toolshift.runs.files import folder_name, sha256_file, stable_hash, write_json, write_text
@@ -352,8 +354,21 @@ def _attempt(run: ActiveRun, place: Place, *, board: Board, workspace: Workspace
         scores = np.asarray(fit.scorer.score(pairs, bank=workspace.bank, seed=fit.seed), np.float64)
         _check_scores(scores, place.here.size, target=place.source.target, seed=fit.seed)
         run.scores[fit.seed][place.here] = scores
+        # Before the scores: where they lie, nothing else of the target is made again.
+        _write_stages(run, fit, pairs, place=place, workspace=workspace)
         _write_target(run, place.source.target, fit, columns=place.columns)
     return False
+
+
+def _write_stages(run: ActiveRun, fit: Fit, pairs: Pairs, *, place: Place, workspace: Workspace) -> None:
+    """Leave how much every stage changes the target's lists, for a model that has stages."""
+    if not isinstance(fit.scorer, Stepwise):
+        return
+    (rows, at), target = place.columns, place.source.target
+    steps = fit.scorer.steps(pairs, bank=workspace.bank)
+    scores = run.scores[fit.seed][place.here]
+    found = stage_changes(rows, np.searchsorted(place.here, at), scores=scores, steps=steps)
+    write_stage_changes(run.plan.folder.path, found, target=target, seed=fit.seed)
 
 
 def _restore(run: ActiveRun, target: str, *, columns: tuple[pa.Table, NDArray[np.int64]]) -> bool:

@@ -14,15 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from toolshift.evaluation.activity import STAGE_FOLDER
 from toolshift.evaluation.aggregate import Analysis, TableSpec, analyse, gain_over_strongest, per_target, summarise
 from toolshift.evaluation.chance import chance_distance
-from toolshift.experiment.activity import activity_frame
+from toolshift.experiment.activity import activity_frame, stage_frame
 from toolshift.experiment.finished import DoneRun, budget_text, not_converged_text, variant_text
 from toolshift.experiment.finished import done_runs as done_runs
 from toolshift.experiment.plan import axes_of
 from toolshift.experiment.resume import package_fingerprint
 from toolshift.measures import expected_random
-from toolshift.reporting.activity import activity_page, mark_inactive, write_activity
+from toolshift.reporting.activity import activity_page, mark_inactive, stages_page, write_activity
 from toolshift.reporting.artefacts import artefact_page, control_rows, mark_artefacts, write_artefacts
 from toolshift.reporting.forest import write_forest
 from toolshift.reporting.markdown import to_markdown
@@ -242,6 +243,7 @@ def _digest(settings: Settings, runs: Sequence[DoneRun], *, missing: Sequence[st
             *(sha256_file(p) for p in (run.folder.path / n for n in inputs) if p.exists()),
             # Per-task values follow from the scores; that they are still there, and whole, is what is left to know.
             *([p.parent.name, p.name, p.stat().st_size] for p in sorted(run.folder.path.glob("scores/*/*.parquet"))),
+            *([p.parent.name, sha256_file(p)] for p in sorted(run.folder.path.glob(f"{STAGE_FOLDER}/*/*.json"))),
         ]
         for run in runs
     }
@@ -269,6 +271,7 @@ def _build(settings: Settings, runs: Sequence[DoneRun], *, missing: Sequence[str
     models = list(dict.fromkeys(r.model for r in runs))
     spec = table_spec(settings, models=models, missing=missing, runs=runs)
     moved = activity_frame(runs, spec=spec, protocol=settings.protocol.name)
+    stages = stage_frame(runs, spec=spec, protocol=settings.protocol.name)
     analysis = analyse(per_task_frame(runs, measures=spec.measures, slices=settings.evaluation.slices), spec=spec)
     table = load_table_spec(settings.name)
     tidy = mark_artefacts(summarise(analysis, spec=spec), table=table)
@@ -277,7 +280,7 @@ def _build(settings: Settings, runs: Sequence[DoneRun], *, missing: Sequence[str
     outputs = Path(settings.paths.outputs)
     printed = with_paper(tidy, table.paper)
     paths = write_table(printed, spec=spec, folder=outputs / "tables", gains=gains)
-    paths += write_activity(moved, name=spec.name, folder=outputs / "tables")
+    paths += write_activity(moved, name=spec.name, folder=outputs / "tables", stages=stages)
     pages = [pd.read_csv(r.folder.path / "artefacts.csv", keep_default_na=False) for r in runs]
     statistics = pd.concat(pages).drop_duplicates()
     chance = chance_distance(analysis, model="random", chance=RANDOM_EXPECTED)
@@ -292,6 +295,7 @@ def _build(settings: Settings, runs: Sequence[DoneRun], *, missing: Sequence[str
     single = _few_targets(runs, spec=spec, conditional=conditional, only=shown, folder=outputs / "tables", paths=paths)
     pages = [to_markdown(drawn, spec=spec), *single, page]
     pages.append(activity_page(_only(moved.loc[moved["settings"] != "", :], shown)))  # all rows are in the file
+    pages.append(stages_page(_only(stages, shown)))
     return Written(paths=tuple(paths), markdown="\n".join(page for page in pages if page))
 
 

@@ -12,7 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolshift.evaluation.activity import Lists, ListsDiffer, Published, activity, changes, lists_of, rank, scored_cells
+from toolshift.evaluation.activity import (
+    STAGE_COLUMNS,
+    Lists,
+    ListsDiffer,
+    Published,
+    activity,
+    changes,
+    lists_of,
+    rank,
+    scored_cells,
+    stage_activity,
+    stage_changes,
+    stage_path,
+    write_stage_changes,
+)
+from toolshift.models.steps import Step
 
 # (view, task, candidates): six, three and two candidates.
 LISTS = (("natural", "t1", 6), ("natural", "t2", 3), ("context", "t1", 2))
@@ -134,3 +149,78 @@ def test_ranks_are_those_of_scipy(drawn) -> None:
         mine = lists.list_of == i
         assert found.rank[mine].tolist() == rankdata(-ours[mine]).tolist()
         assert found.top[mine].sum() == min(5, mine.sum())
+
+
+def step(stage: str, added: tuple[float, ...], *, gate: float = 1.0) -> Step:
+    """A stage that added these numbers to make ``OTHER``."""
+    value = np.array(added)
+    return Step(stage=stage, correction=value / gate, added=value, without=np.array(OTHER) - value)
+
+
+# Without it the fifth and sixth of t1 are in the reference's order; the pair in context keeps its place.
+MOVED = (0.0, 0.0, 0.0, 0.0, -1.0, 1.0, 0.0, 0.0, 0.0, 2.0, 0.0)
+NAUGHT = (0.0,) * len(OTHER)
+
+
+def measured(*steps: Step, at: tuple[int, ...] = tuple(range(len(OTHER)))) -> Mapping[str, object]:
+    return stage_changes(table(OTHER), np.array(at), scores=np.array(OTHER), steps=steps)
+
+
+def test_stage_sums_by_hand() -> None:
+    found = measured(step("functional", MOVED, gate=0.5), step("support", NAUGHT))
+    assert found == {
+        "lists": {"natural": [2, 9], "context": [1, 2]},
+        "stages": {
+            # |D| 2 + 2, added 1 + 1, two pairs corrected, two with another rank, one top five, one order
+            "functional": {"natural": [4.0, 2.0, 2.0, 2.0, 1.0, 1.0], "context": [4.0, 2.0, 1.0, 0.0, 0.0, 0.0]},
+            "support": {"natural": [0.0] * 6, "context": [0.0] * 6},
+        },
+    }
+
+
+def test_stage_sums_find_a_pair_wherever_it_stands() -> None:
+    """Scores and steps are over distinct pairs, in another order than the lists."""
+    order = np.arange(len(OTHER))[::-1]
+    one = step("contextual", MOVED)
+    turned = Step(
+        stage="contextual", correction=one.correction[order], added=one.added[order], without=one.without[order]
+    )
+    found = stage_changes(table(OTHER), order, scores=np.array(OTHER)[order], steps=[turned])
+    assert found == measured(one)
+
+
+def stored(folder: Path) -> Published:
+    """The stage is on for one target of two; the small one's context view does not count."""
+    publish(folder, {"big": OTHER, "small": OTHER})
+    write_stage_changes(folder, measured(step("functional", MOVED, gate=0.5)), target="big", seed=42)
+    write_stage_changes(folder, measured(), target="small", seed=42)
+    return Published(folder=folder, model="tact", seed=42)
+
+
+def test_a_stage_that_is_off_for_a_target_changes_nothing_there(tmp_path: Path) -> None:
+    frame, missing = stage_activity(stored(tmp_path))
+    assert missing == ()
+    assert list(frame.columns) == list(STAGE_COLUMNS)
+    context, natural = frame.to_dict("records")
+    assert natural == {
+        "stage": "functional", "view": "natural", "n_targets": 2, "targets_on": 1, "n_lists": 4, "n_pairs": 18,
+        "mean_abs_correction": pytest.approx(4 / 18), "mean_abs_added": pytest.approx(2 / 18),
+        "pairs_corrected": pytest.approx(2 / 18), "pairs_changed": pytest.approx(2 / 18),
+        "top5_changed": 0.25, "order_changed": 0.25,
+    }  # fmt: skip
+    assert (context["n_targets"], context["n_lists"], context["pairs_corrected"]) == (1, 1, 0.5)
+
+
+@pytest.mark.parametrize("how", ["away", "torn", "other seed", "other version"])
+def test_a_record_that_does_not_read_back_is_named(tmp_path: Path, how: str) -> None:
+    run = stored(tmp_path)
+    path = stage_path(tmp_path, "small", 42)
+    if how == "away":
+        path.unlink()
+    else:
+        text = path.read_text()
+        changed = {"torn": text[:-9], "other seed": text.replace("42", "43")}
+        path.write_text(changed.get(how, text.replace('"version": 1', '"version": 0')))
+    frame, missing = stage_activity(run)
+    assert missing == ("small",)
+    assert frame.empty

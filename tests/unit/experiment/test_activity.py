@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from toolshift.evaluation.activity import write_stage_changes
 from toolshift.evaluation.aggregate import TableSpec
-from toolshift.experiment.activity import activity_frame
+from toolshift.experiment.activity import activity_frame, stage_frame
 from toolshift.experiment.finished import DoneRun, not_converged_text, settings_text
 from toolshift.experiment.tables import mark_not_converged, selection_text
 from toolshift.runs.files import write_json
@@ -106,3 +107,59 @@ def test_the_caption_states_every_cap_of_the_budget(tmp_path: Path) -> None:
         "source tasks per fit no cap, validation tasks per view and inner fold no cap, epochs 30, tasks per gradient "
         "step not recorded; chosen by every seed)"
     )
+
+
+def record(run: DoneRun, target: str, *, order: float) -> None:
+    """One list of three candidates per view, of which ``order`` lists have another order without the stage."""
+    moved = [0.3, 0.15, 2.0, 2.0, 0.0, order]
+    found = {
+        "lists": {"natural": [1, 3], "context": [1, 3]},
+        "stages": {
+            "contextual": {"natural": [0.0] * 6, "context": moved},
+            "relation": {"natural": moved, "context": moved},
+        },
+    }
+    write_stage_changes(run.folder.path, found, target=target, seed=run.seeds[0])
+
+
+def test_stages_of_every_row_that_has_some(tmp_path: Path) -> None:
+    whole, cosine = done(tmp_path / "1", "tact"), done(tmp_path / "2", "semantic_cosine")
+    for target in ("a", "b"):
+        record(whole, target, order=float(target == "a"))
+    spec = dataclasses.replace(SPEC, model_order=("random_expected", "semantic_cosine", "tact"))
+    frame = stage_frame([cosine, whole], spec=spec, protocol="leave_one_domain_out")
+    assert frame[["model", "stage", "view"]].values.tolist() == [
+        ["tact", stage, view] for stage in ("relation", "contextual") for view in ("natural", "context")
+    ]
+    assert frame["n_lists"].tolist() == [2, 2, 2, 2]
+    assert frame["order_changed"].tolist() == [0.5, 0.5, 0.0, 0.5]
+    assert frame["mean_abs_correction"].tolist() == [pytest.approx(0.1), pytest.approx(0.1), 0.0, pytest.approx(0.1)]
+    assert frame["note"].tolist() == ["", "", "inactive", ""]
+    assert set(frame["purge"]) == {"none"}
+    assert set(frame["seed"]) == {7}
+
+
+def test_a_stage_that_selection_switched_off_everywhere_is_shown(tmp_path: Path) -> None:
+    run = done(tmp_path / "1", "tact", selected={json.dumps({"beta_relation": 0.1, "beta_functional": 0.0}): 2})
+    for target in ("a", "b"):
+        record(run, target, order=1.0)
+    spec = dataclasses.replace(SPEC, model_order=("random_expected", "tact"))
+    frame = stage_frame([run], spec=spec, protocol="p")
+    off = frame[frame["stage"] == "functional"]
+    assert list(dict.fromkeys(frame["stage"])) == ["relation", "functional", "contextual"]
+    assert off["targets_on"].tolist() == [0, 0]
+    assert off["order_changed"].tolist() == [0.0, 0.0]
+    assert off["note"].tolist() == ["inactive", "inactive"]
+
+
+def test_an_older_run_of_a_row_with_stages_is_a_hole(tmp_path: Path, caplog) -> None:
+    older, frozen = done(tmp_path / "1", "tact"), done(tmp_path / "2", "bm25")
+    write_json(older.folder.path / "selection" / "a" / "seed=7.json", {"fitted": {"relation": {"strength": 0.1}}})
+    write_json(frozen.folder.path / "selection" / "a" / "seed=7.json", {"fitted": {}})
+    with caplog.at_level("WARNING", logger="toolshift"):
+        frame = stage_frame([older, frozen], spec=SPEC, protocol="p")
+    assert frame["model"].tolist() == ["tact"]
+    assert frame["n_lists"].isna().all()
+    assert frame["note"].tolist() == ["no record of the stages for 2 of 2 targets (older or incomplete run folder)"]
+    assert "no activity of the stages of tact" in caplog.text
+    assert stage_frame([frozen], spec=SPEC, protocol="p").empty

@@ -2,8 +2,10 @@
 
 A partial one-to-one matching of at most 4 requirements to at most 4 endpoints is one of 209 sets of cells. With gains
 cut at 0 the best one is a permutation, and the best of 24 permutations is found from six splits of the columns, a few
-passes over a whole batch and no solver; pairs with a tie are looked up among all 209. The value is a maximum of
-finitely many linear functions, hence its gradient with respect to the cells is the optimal matching itself.
+passes over a whole batch and no solver; pairs with a tie are looked up among all 209. The sums of two cells that the
+splits need come from one product with a matrix of zeros and ones, which is exact: all its other terms are 0. The value
+is a maximum of finitely many linear functions, hence its gradient with respect to the cells is the optimal matching
+itself.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ _SPLITS = (
     ((1, 3), (0, 2)),
     ((2, 3), (0, 1)),
 )
+# Gains and sums of so many pairs, 1.3 MB in single precision, stay in a second-level cache.
 _CHUNK_PAIRS = 8_192
 # Gains are compared as whole multiples of 2^-19 between -4 and 4: float32 holds every sum of four of them exactly, so
 # that neither the winner nor the margin depends on how many pairs are looked at together.
@@ -96,16 +99,19 @@ def best_totals(gains: torch.Tensor) -> torch.Tensor:
     """(...,) the value of `assign` up to rounding, without the matching and its gradient, for a fraction of the time.
 
     Raises:
-        FloatingPointError: if a gain is NaN.
+        FloatingPointError: if a gain is NaN or infinite (minus infinity is a cell that does not exist).
     """
     import torch
 
     with torch.no_grad():
         flat = gains.reshape(-1, CELLS)
-        found = flat.new_empty(flat.shape[0])
+        found, block = flat.new_empty(len(flat)), min(len(flat), _CHUNK_PAIRS)
+        kept, sums = flat.new_empty((block, CELLS)), flat.new_empty((len(_sums_of_two()), block))
         for start in range(0, len(flat), _CHUNK_PAIRS):
-            part = slice(start, start + _CHUNK_PAIRS)
-            found[part] = _best(_columns(flat[part]).clamp_(min=0.0))
+            part = flat[start : start + _CHUNK_PAIRS]
+            inside = torch.clamp(part, min=0.0, out=kept[: len(part)])
+            two = torch.mm(_two_cells(flat.dtype, flat.device), inside.T, out=sums[:, : len(part)])
+            _best(two, out=found[start : start + _CHUNK_PAIRS])
         _refuse_nan(found)
         return found.reshape(gains.shape[:-1])
 
@@ -127,31 +133,38 @@ def _columns(gains: torch.Tensor) -> torch.Tensor:
     return gains.T.contiguous()
 
 
-def _best(kept: torch.Tensor) -> torch.Tensor:
-    """(n,) largest total of a permutation for (16, n) gains cut at 0."""
+def _best(two: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+    """(n,) largest total of a permutation for the (24, n) sums of `_sums_of_two`, which are overwritten."""
     import torch
 
-    first, first_crossed, last, last_crossed = _sides(kept)
-    totals = torch.maximum(first, first_crossed).add_(torch.maximum(last, last_crossed))
-    half = torch.maximum(totals[:3], totals[3:])
-    return torch.maximum(torch.maximum(half[0], half[1]), half[2])
+    half = len(_SPLITS)
+    sides = torch.maximum(two[: 2 * half], two[2 * half :], out=two[: 2 * half])
+    totals = torch.add(sides[:half], sides[half:], out=sides[:half])
+    best = torch.maximum(totals[:3], totals[3:], out=totals[:3])
+    return torch.maximum(torch.maximum(best[0], best[1], out=best[0]), best[2], out=out)
 
 
-def _sides(kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Totals (6, n) of the first two rows on the k-th pair of columns of ``_SPLITS``, straight and crossed, and of the
-    last two rows on the two other columns."""
+@cache
+def _sums_of_two() -> NDArray[np.bool_]:
+    """(24, 16) the two cells of every sum: the first two rows on the k-th pair of columns of ``_SPLITS`` and the last
+    two rows on the two other columns, straight; then both crossed."""
+    masks = []
+    for crossed in (False, True):
+        for side, row in ((0, 0), (1, 2)):
+            for split in _SPLITS:
+                left, right = split[side][::-1] if crossed else split[side]
+                mask = np.zeros((REQUIREMENTS, ENDPOINTS), bool)
+                mask[row, left] = mask[row + 1, right] = True
+                masks.append(mask.ravel())
+    return np.stack(masks)
+
+
+@cache
+def _two_cells(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """`_sums_of_two` as a matrix to multiply with."""
     import torch
 
-    a, b, c, d = kept.reshape(REQUIREMENTS, ENDPOINTS, -1)
-    first, first_crossed, last, last_crossed = (kept.new_empty((6, kept.shape[1])) for _ in range(4))
-    for out, x, y in ((first, a, b), (first_crossed, b, a)):
-        torch.add(x[0], y[1:3], out=out[0:2])
-        torch.add(x[1], y[2], out=out[2])
-        torch.add(x[0:3], y[3], out=out[3:6])
-    for out, x, y in ((last, c, d), (last_crossed, d, c)):
-        for k, (_, (left, right)) in enumerate(_SPLITS):
-            torch.add(x[left], y[right], out=out[k])
-    return first, first_crossed, last, last_crossed
+    return torch.tensor(_sums_of_two(), dtype=dtype, device=device)
 
 
 def _solved(gains: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -160,7 +173,8 @@ def _solved(gains: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
     columns = _columns(gains)
     kept = columns.clamp(min=0.0)
-    first, first_crossed, last, last_crossed = _sides(kept)
+    summed = _two_cells(gains.dtype, gains.device)
+    first, last, first_crossed, last_crossed = (summed @ kept).split(len(_SPLITS))
     value, split = (torch.maximum(first, first_crossed) + torch.maximum(last, last_crossed)).max(dim=0)
     crossed = [(y > x).gather(0, split.unsqueeze(0))[0] for x, y in ((first, first_crossed), (last, last_crossed))]
     order = split * 4 + crossed[0] * 2 + crossed[1]
@@ -171,7 +185,8 @@ def _solved(gains: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mine = slice(row * ENDPOINTS, (row + 1) * ENDPOINTS)
         without = kept.clone()
         without[mine].masked_fill_(chosen[mine], 0.0)
-        second = torch.maximum(second, _best(without).masked_fill_(~chosen[mine].any(dim=0), -torch.inf))
+        best = _best(summed @ without, out=torch.empty_like(value))
+        second = torch.maximum(second, best.masked_fill_(~chosen[mine].any(dim=0), -torch.inf))
     cells = chosen.T
     grid = cells.reshape(-1, REQUIREMENTS, ENDPOINTS)
     taken = grid.any(dim=2, keepdim=True) | grid.any(dim=1, keepdim=True)

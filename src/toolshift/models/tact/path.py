@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from toolshift.models.base import Scores
 from toolshift.models.features import FeatureBank, Pairs
+from toolshift.models.steps import Step
 from toolshift.models.tact.evidence import Evidence, evidence_of
 
 Values = NDArray[np.float64]
@@ -78,6 +79,11 @@ class Trace:
     def evidence(self) -> Evidence:
         """(p,) endpoint evidence, read once."""
         return self.remember("evidence", lambda: evidence_of(self.bank)(self.pairs))
+
+    def without(self, stage: str) -> Values:
+        """(p,) the score without what a stage adds; the other terms and their gates stay as they are."""
+        nothing: Any = np.zeros(len(self.pairs)) if stage == "relation" else None
+        return replace(self, **{stage: nothing}).score
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make`` gives, made once for these pairs."""
@@ -144,6 +150,24 @@ class Path:
         if last is None or last.bank is not bank or not _same(last.pairs, pairs):
             last = self._last["trace"] = self.trace(pairs, bank=bank)
         return last
+
+    def steps(self, pairs: Pairs, *, bank: FeatureBank) -> tuple[Step, ...]:
+        """What every stage that adds to the score adds; the proposal and the gates are no such stage."""
+        trace = self.trace(pairs, bank=bank)
+        terms = {
+            stage.name: getattr(trace, stage.name)
+            for stage in self.stages
+            if stage.name in ("relation", "functional", "contextual", "support")
+        }
+        return tuple(
+            Step(
+                stage=name,
+                correction=term.bounded if isinstance(term, Correction) else term,
+                added=term.value if isinstance(term, Correction) else term,
+                without=trace.without(name),
+            )
+            for name, term in terms.items()
+        )
 
     @property
     def record(self) -> Mapping[str, Any]:

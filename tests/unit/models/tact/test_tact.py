@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from toolshift.models.base import BadParameter, Limits, Source, Staged
 from toolshift.models.features import FeatureBank, UnknownSpace
 from toolshift.models.frozen.semantic_cosine import SemanticCosine
+from toolshift.models.steps import Stepwise
 from toolshift.models.tact.path import Path
 from toolshift.models.tact.tact import Tact
 from toolshift.selection.nested import Budget
@@ -126,6 +127,24 @@ def test_the_lists_of_every_view_agree(stages: Any, whole: Path, shared_source: 
             shared += (t, c) in seen
             assert seen.setdefault((t, c), value) == value
     assert shared > 100
+
+
+def test_the_steps_add_up_to_the_score(stages: Any, whole: Path, shared_bank: Any) -> None:
+    pairs = stages.pairs()
+    trace, steps = whole.trace(pairs, bank=shared_bank), whole.steps(pairs, bank=shared_bank)
+    assert isinstance(whole, Stepwise)
+    assert [step.stage for step in steps] == [n for n in names(whole) if n in ("relation", "functional", "contextual")]
+    np.testing.assert_allclose(trace.anchor + sum(step.added for step in steps), trace.score, atol=1e-12)
+    for step in steps:
+        assert np.abs(step.added).max() > 0
+        assert (np.abs(step.added) <= np.abs(step.correction)).all()
+        np.testing.assert_allclose(step.without + step.added, trace.score, atol=1e-12)
+    np.testing.assert_array_equal(steps[-1].without, trace.functional_estimate)
+
+
+def test_the_anchor_alone_has_no_step(stages: Any, shared_source: Any, shared_bank: Any) -> None:
+    path = stages.fit(stages.model(), shared_source, bank=shared_bank, stages=())
+    assert path.steps(stages.pairs(), bank=shared_bank) == ()
 
 
 def test_a_copied_endpoint_changes_no_score(worlds: Any, stages: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,19 +26,24 @@ from toolshift.experiment.skillgraph_rows import (
     facts,
     fixed_k_rows,
     folds_of,
+    llm_rows,
     main_rows,
 )
 from toolshift.experiment.study import StudyRun
 from toolshift.experiment.tables import Written
 from toolshift.experiment.trajectories import Bench, TrajectoryData, fingerprint
+from toolshift.llm.errors import NotAvailable
 from toolshift.models.skillgraph.communities import agreement, community_table, cosine_correlations, louvain, stability
 from toolshift.models.skillgraph.graph import from_parquet, to_parquet
+from toolshift.models.skillgraph.llm_order import LlmOrderer
 from toolshift.models.skillgraph.retrieval import Mode
 from toolshift.reporting.graph_figures import write_community_figure, write_graph_figures
 from toolshift.reporting.study import StudyTable, study_markdown, write_lines, write_study
 from toolshift.runs.files import write_text
 from toolshift.settings.errors import UserError
 from toolshift.settings.schema import Settings
+
+log = logging.getLogger("toolshift")
 
 RULES: Mapping[str, Rules] = {"paper": PAPER, "authors": AUTHORS}
 PARTS: Mapping[str, Callable[[Fold], pd.DataFrame]] = {
@@ -47,9 +53,10 @@ PARTS: Mapping[str, Callable[[Fold], pd.DataFrame]] = {
     "ablation": ablation_rows,
 }
 """Parts that are values per query; ``buckets`` is a reading of ``main``, ``graph`` has tables of its own."""
-KNOWN = (*PARTS, "buckets", "graph")
+KNOWN = (*PARTS, "buckets", "graph", "llm")
+LLM_SHOTS = (0, 3)
 ORDERS = (REFERENCE, "gs_opt_perm", "gs_hr", "gs_lr")
-MODEL_ORDER = (*STAGE_1, "semantic_set_hr", FLOOR, *ORDERS)
+MODEL_ORDER = (*STAGE_1, "semantic_set_hr", FLOOR, *ORDERS, "gs_llm_0shot", "oracle_set_llm_3shot")
 LR_AGAINST = ("gs_hr", "gs_opt_perm", "semantic_set_hr", "beam_search")
 """Rows that the Learned Reranker is compared with besides the reference."""
 PAPER_DATASET = "toolbench"
@@ -108,6 +115,8 @@ class SkillGraphStudy:
                 if part in PARTS:
                     run.part(f"{part}/{fold.name}", lambda make=PARTS[part], fold=fold: make(fold))
             run.part(f"facts/{fold.name}", lambda fold=fold: facts(fold))
+            if "llm" in self.params["parts"]:
+                self._llm(run, fold)
             if "graph" in self.params["parts"]:
                 self._graph(run, fold)
         if "graph" in self.params["parts"]:
@@ -118,6 +127,35 @@ class SkillGraphStudy:
             yield from folds_of(
                 bench, mode=cast("Mode", mode), ways=self.params[f"{mode}_splits"], choices=self.choices
             )
+
+    def _llm(self, run: StudyRun, fold: Fold) -> None:
+        """Rows of a language model, where one is configured or recorded."""
+        try:
+            orderers = {shots: self._orderer(shots) for shots in LLM_SHOTS}
+        except NotAvailable as error:
+            log.info("%s: rows of a language model are not run: %s", self.settings.name, error)
+            return
+        made: list[pd.DataFrame] = []
+
+        def make() -> pd.DataFrame:
+            frame, outcomes = llm_rows(fold, orderers, count=self.params["llm_queries"])
+            made.append(outcomes)
+            return frame
+
+        if f"outcomes/{fold.name}" not in run.parts():
+            (run.path / "parts" / "llm" / f"{fold.name}.parquet").unlink(missing_ok=True)
+        run.part(f"llm/{fold.name}", make)
+        run.part(f"outcomes/{fold.name}", lambda: made[0])
+
+    def _orderer(self, shots: int) -> LlmOrderer:
+        params = self.params
+        return LlmOrderer(
+            base_url=params["llm_base_url"],
+            llm=params["llm_model"],
+            mode=params["llm_mode"],
+            store=params["llm_store"],
+            shots=shots,
+        )
 
     def _sources(self, dataset: str) -> pd.DataFrame:
         return self.benches[dataset, self.modes[0]].counts.assign(dataset=dataset)
@@ -144,11 +182,13 @@ class SkillGraphStudy:
             frame = _together(run, "main" if part == "buckets" else part)
             if frame is None:
                 continue
-            table = self._table(part, frame)
+            table = self._table(run, part, frame)
             paths += write_study(table, folder=self._folder("tables"))
             pages.append(study_markdown(table))
             if part == "main":
                 paths.append(self._pairs(frame, table.spec))
+            if part == "llm":
+                paths.append(self._outcomes(run, table.spec.name))
             paths += self._figures(part, table)
         if "graph" in self.params["parts"]:
             paths += self._graph_page(run)
@@ -161,7 +201,7 @@ class SkillGraphStudy:
         name = self.settings.name
         return name if part in ("main", "ablation") else f"{name}_{part}"
 
-    def _table(self, part: str, frame: pd.DataFrame) -> StudyTable:
+    def _table(self, run: StudyRun, part: str, frame: pd.DataFrame) -> StudyTable:
         """One table; ``buckets`` shows the main rows by number of gold calls."""
         if part == "buckets":
             frame = self._by_length(frame)
@@ -191,14 +231,14 @@ class SkillGraphStudy:
             paper_remark=OTHER_TRAJECTORIES,
             pareto=pareto,
             groups="query texts",
-            missing=self._missing() if part == "main" else (),
+            missing=self._missing(run) if part == "main" else (),
             remarks=(_remark(part),),
         )
 
-    def _missing(self) -> tuple[str, ...]:
-        if self.params["llm_base_url"]:
+    def _missing(self, run: StudyRun) -> tuple[str, ...]:
+        if any(name.startswith("llm/") for name in run.parts()):
             return ()
-        return ("gs_llm_0shot and oracle_set_llm_3shot: no language model is given (study.params.llm_base_url)",)
+        return ("gs_llm_0shot, oracle_set_llm_3shot: no language model is configured or recorded (study.params.llm_*)",)
 
     def _by_length(self, frame: pd.DataFrame) -> pd.DataFrame:
         starts = [int(start) for start in self.params["buckets"]]
@@ -222,6 +262,11 @@ class SkillGraphStudy:
         return write_text(
             self._folder("tables") / f"{spec.name}_pairs.csv", found.to_csv(index=False, lineterminator="\n")
         )
+
+    def _outcomes(self, run: StudyRun, name: str) -> Path:
+        """How many answers of the language model could be read, by reason."""
+        found = _required(run, "outcomes").to_csv(index=False, lineterminator="\n")
+        return write_text(self._folder("tables") / f"{name}_outcomes.csv", found)
 
     def _figures(self, part: str, table: StudyTable) -> list[Path]:
         """A line figure for each sweep and protocol."""
@@ -273,7 +318,8 @@ class SkillGraphStudy:
 
 def _together(run: StudyRun, part: str) -> pd.DataFrame | None:
     names = [name for name in run.parts() if name.startswith(f"{part}/")]
-    return pd.concat([run.read(name) for name in names], ignore_index=True) if names and part in PARTS else None
+    found = names and part in (*PARTS, "llm")
+    return pd.concat([run.read(name) for name in names], ignore_index=True) if found else None
 
 
 def _required(run: StudyRun, part: str, *, keyed: bool = False) -> pd.DataFrame:
@@ -303,12 +349,12 @@ def _graph_markdown(tables: Mapping[str, pd.DataFrame], *, name: str, data: str)
     }
     shown = {**tables, "facts": _wide_facts(tables["facts"]), "communities": _mean_communities(tables["communities"])}
     head = f"# {name}: graph and communities\n\nData: {'sample (synthetic)' if data == 'sample' else data}.\n"
-    parts = [f"## {kind}\n\n{words[kind]}\n\n{_markdown(frame)}\n" for kind, frame in shown.items()]
+    parts = [f"## {kind}\n\n{words[kind]}\n\n{_markdown(frame, kind)}\n" for kind, frame in shown.items()]
     return "\n".join([head, *parts])
 
 
-def _markdown(frame: pd.DataFrame) -> str:
-    return str(frame.to_markdown(index=False, floatfmt=".4g"))
+def _markdown(frame: pd.DataFrame, kind: str) -> str:
+    return str(frame.to_markdown(index=False, floatfmt=".4g", disable_numparse=kind == "facts"))
 
 
 def _wide_facts(frame: pd.DataFrame) -> pd.DataFrame:
@@ -326,6 +372,10 @@ def _remark(part: str) -> str:
     remarks: Mapping[str, Any] = {
         "fixed_k": "K is fixed; in mode=authors the planner runs once at its own length and is cut or filled up.",
         "buckets": "K is the gold length, at least 3 (oracle K).",
+        "llm": (
+            "K is the gold length, at least 3 (oracle K). oracle_set: the model is given the gold tools, as no other "
+            "row is. An answer that cannot be read leaves the Stage-1 order; <name>_outcomes.csv counts them by reason."
+        ),
         "alpha": "K is the gold length, at least 3 (oracle K); alpha_HR is varied on the test part, to look at only.",
     }
     oracle = (

@@ -8,6 +8,7 @@ alone in ``mode=paper``. ``mode=authors`` follows the public code, whose graph h
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from toolshift.experiment.trajectories import Bench
 from toolshift.measures.sequences import Repeats, SequenceValues, sequence_measures
 from toolshift.models.skillgraph.communities import louvain
 from toolshift.models.skillgraph.graph import TransitionGraph, build_graph
+from toolshift.models.skillgraph.llm_order import LlmOrderer, Shots, ToolTexts
 from toolshift.models.skillgraph.ordering import OrderOptions, order, random_floor, tune_alpha
 from toolshift.models.skillgraph.reranker import (
     GROUPS,
@@ -36,6 +38,7 @@ from toolshift.models.skillgraph.retrieval import (
     Sets,
     authors_length,
     oracle_k,
+    oracle_sets,
     resized,
     retrieve,
     sample_rows,
@@ -61,6 +64,7 @@ MEASURES: Mapping[str, str] = {
 CONDITIONAL = ("Ord.Prec (2+)", "tau (2+)", "tau seen", "tau unseen")
 """Over queries with at least two common tools; over pairs of common tools that are, or are not, joined by an edge."""
 ORACLE = "K oracle"
+LLM_VIEW = "K oracle, queries of the language model"
 STAGE_1 = ("bm25", "semantic_only", "beam_search", "hybrid_sem_graph")
 FLOOR = "gs_random_order"
 REFERENCE = "gs_sem_sort"
@@ -275,14 +279,50 @@ def facts(fold: Fold) -> pd.DataFrame:
     return pd.DataFrame({"protocol": fold.name, "fact": list(found), "value": [str(value) for value in found.values()]})
 
 
-def _orders(fold: Fold, chosen: Sets, *, view: str) -> Iterator[pd.DataFrame]:
+def llm_rows(fold: Fold, orderers: Mapping[int, LlmOrderer], *, count: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Stage 2 by a language model on ``count`` test queries, beside every other order on the same queries; and how its
+    answers came out (columns protocol, model, outcome, queries).
+
+    orderers: number of examples -> model. Without examples it orders the GS-Hybrid set; with examples it is given the
+    gold set, as the paper does (`oracle set`), which no other row is.
+    """
+    test, bench = fold.split.test, fold.bench
+    rows = test[sample_rows([bench.ids[row] for row in test.tolist()], count=count, name="skillgraph/llm")]
+    ids = [bench.ids[row] for row in rows.tolist()]
+    queries = [bench.tasks[row].text for row in rows.tolist()]
+    tools = ToolTexts(names=bench.tools.names, descriptions=bench.tools.descriptions)
+    chosen, oracle = fold.sets("gs_hybrid", rows), oracle_sets(fold.gold(rows), queries=bench.vectors[rows],
+                                                                tools=bench.tools.vectors)  # fmt: skip
+    frames, outcomes = list(_orders(fold, chosen, view=LLM_VIEW, rows=rows)), list[pd.DataFrame]()
+    for count_shots, orderer in orderers.items():
+        model = f"oracle_set_llm_{count_shots}shot" if count_shots else "gs_llm_0shot"
+        shots = _shots(fold) if count_shots else None
+        found = orderer.order(oracle if count_shots else chosen, ids=ids, queries=queries, tools=tools, shots=shots)
+        frames.append(_frame(fold, found.items, model=model, view=LLM_VIEW, rows=rows))
+        counted = sorted(Counter(found.outcomes).items())
+        frame = pd.DataFrame(counted, columns=pd.Index(["outcome", "queries"]))
+        outcomes.append(frame.assign(protocol=fold.name, model=model))
+    return pd.concat(frames, ignore_index=True), pd.concat(outcomes, ignore_index=True)
+
+
+def _shots(fold: Fold) -> Shots:
+    """The training records that examples are drawn from."""
+    bench, rows = fold.bench, fold.split.train
+    return Shots(
+        ids=[bench.ids[row] for row in rows.tolist()],
+        queries=[bench.tasks[row].text for row in rows.tolist()],
+        sequences=bench.sequences.take(rows),
+    )
+
+
+def _orders(fold: Fold, chosen: Sets, *, view: str, rows: Ints | None = None) -> Iterator[pd.DataFrame]:
     """The same sets in every order of Stage 2."""
-    yield _frame(fold, order("sem_sort", chosen, graph=fold.graph), model=REFERENCE, view=view)
-    yield _frame(fold, order("opt_perm", chosen, graph=fold.graph), model="gs_opt_perm", view=view)
-    yield _frame(fold, _hr(fold, chosen), model="gs_hr", view=view)
+    yield _frame(fold, order("sem_sort", chosen, graph=fold.graph), model=REFERENCE, view=view, rows=rows)
+    yield _frame(fold, order("opt_perm", chosen, graph=fold.graph), model="gs_opt_perm", view=view, rows=rows)
+    yield _frame(fold, _hr(fold, chosen), model="gs_hr", view=view, rows=rows)
     for seed in fold.choices.seeds:
         learned = fold.reranker(seed).order(chosen, graph=fold.graph)
-        yield _frame(fold, learned, model="gs_lr", view=view, seed=seed)
+        yield _frame(fold, learned, model="gs_lr", view=view, seed=seed, rows=rows)
 
 
 def _hr(fold: Fold, sets: Sets, *, alpha: float | None = None) -> Ints:
@@ -295,20 +335,26 @@ def _floor(fold: Fold, chosen: Sets) -> pd.DataFrame:
     rows = fold.split.test
     ids = [fold.bench.ids[row] for row in rows.tolist()]
     found = random_floor(chosen, fold.gold(rows), ids=ids, shuffles=fold.choices.shuffles)
-    return _with_keys(fold, found, seen=np.full((2, rows.size), np.nan), model=FLOOR, view=ORACLE, seed=0)
+    seen = np.full((2, rows.size), np.nan)
+    return _with_keys(fold, found, seen=seen, model=FLOOR, view=ORACLE, seed=0, rows=rows)
 
 
-def _frame(fold: Fold, predicted: Ints, *, model: str, view: str = ORACLE, seed: int = 0) -> pd.DataFrame:
-    """Values of every test query."""
-    gold = fold.gold(fold.split.test)
+def _frame(
+    fold: Fold, predicted: Ints, *, model: str, view: str = ORACLE, seed: int = 0, rows: Ints | None = None
+) -> pd.DataFrame:
+    """Values of every query of ``rows``, by default of the test part."""
+    rows = fold.split.test if rows is None else rows
+    gold = fold.gold(rows)
     repeats: Repeats = "first" if fold.mode == "paper" else "last"
     found = sequence_measures(predicted, gold, repeats=repeats)
     seen = np.stack(pair_tau(predicted, gold, graph=fold.graph))
-    return _with_keys(fold, found, seen=seen, model=model, view=view, seed=seed)
+    return _with_keys(fold, found, seen=seen, model=model, view=view, seed=seed, rows=rows)
 
 
-def _with_keys(fold: Fold, found: SequenceValues, *, seen: Floats, model: str, view: str, seed: int) -> pd.DataFrame:
-    rows, two = fold.split.test, found.n_common >= 2
+def _with_keys(
+    fold: Fold, found: SequenceValues, *, seen: Floats, model: str, view: str, seed: int, rows: Ints
+) -> pd.DataFrame:
+    two = found.n_common >= 2
     values = {name: getattr(found, attribute) for name, attribute in MEASURES.items()}
     values |= {
         "Ord.Prec (2+)": np.where(two, found.ordered_precision, np.nan),

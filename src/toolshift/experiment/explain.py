@@ -173,8 +173,8 @@ class FinishedRun:
     identity: Mapping[str, Any]
 
     @staticmethod
-    def find(run: str, *, outputs: Path) -> FinishedRun:
-        """The run behind a folder or the beginning of a hash.
+    def find(run: str, *, outputs: Path, any_model: bool = False) -> FinishedRun:
+        """The run behind a folder or the beginning of a hash; of TACT, unless any model will do.
 
         Raises:
             UserError: if there is none, if several fit, if it is not finished, or of another model.
@@ -195,7 +195,8 @@ class FinishedRun:
         if state != "done":
             raise UserError(f"run {folder.name} is {state}, not done; run its command again, then explain it")
         identity = read_json(folder / "identity.json")
-        _refuse_other_models(identity, name=folder.name)
+        if not any_model:
+            _refuse_other_models(identity, name=folder.name)
         return FinishedRun(folder=folder, identity=identity)
 
     @cached_property

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,18 +17,16 @@ from toolshift.models.skillgraph.retrieval import (
     METHODS,
     BeamOptions,
     Cosines,
-    EdgeTable,
     RetrievalOptions,
     Sets,
     Texts,
     authors_length,
+    nearest_tools,
     oracle_k,
     oracle_sets,
     resized,
     retrieve,
     sample_rows,
-    shortest_paths,
-    smallest_member,
     tune_retrieval,
 )
 from toolshift.models.skillgraph.sequences import sequences_of
@@ -126,13 +123,6 @@ def test_a_bridge_is_found_and_used() -> None:
     assert lists(retrieve("hybrid_sem_graph", **world, graph=back, k=[2]).items) == [[0, 1]]
 
 
-def test_shortest_paths_take_the_lowest_rows() -> None:
-    edges = matrix_of({(0, 3): 1, (0, 2): 1, (2, 5): 1, (3, 5): 1, (5, 0): 1, (1, 4): 1, (5, 6): 0.0}, 7)
-    found, interior = shortest_paths(edges, np.array([0, 0, 0, 2, 5, 6]), np.array([5, 4, 6, 0, 2, 0]))
-    assert found.tolist() == [True, False, True, True, True, False]
-    assert lists(interior) == [[2], [], [2, 5], [5], [0], []]
-
-
 @st.composite
 def random_worlds(draw: st.DrawFn) -> tuple[Any, Any, TransitionGraph, Any]:
     n, q = draw(st.integers(2, 14)), draw(st.integers(1, 4))
@@ -169,23 +159,6 @@ def test_equals_the_loop_over_networkx(world: Any, c: int, alpha: float, mode: A
         assert lists(found.items)[row] == expected
 
 
-@given(world=random_worlds())
-def test_paths_and_components_equal_those_of_networkx(world: Any) -> None:
-    _, _, graph, _ = world
-    n, network = graph.n_tools, to_networkx(graph)
-    source, target = (side.ravel() for side in np.nonzero(~np.eye(n, dtype=bool)))
-    found, interior = shortest_paths(graph.weight, source, target)
-    for a, b, exists, path in zip(source.tolist(), target.tolist(), found.tolist(), lists(interior), strict=True):
-        inside = a in network and b in network
-        assert exists == (inside and nx.has_path(network, a, b))
-        if exists:
-            assert [a, *path, b] == min(nx.all_shortest_paths(network, a, b))
-    _, linked = EdgeTable.of(graph.weight).square(np.arange(n)[None])
-    label = smallest_member(np.arange(n)[None], linked | np.swapaxes(linked, 1, 2))[0]
-    for part in nx.weakly_connected_components(network):
-        assert set(label[list(part)].tolist()) == {min(part)}
-
-
 @given(world=random_worlds(), method=st.sampled_from([m for m in METHODS if m != "bm25"]))
 def test_a_query_gets_the_same_alone_and_among_others(world: Any, method: str) -> None:
     queries, tools, graph, k = world
@@ -199,6 +172,29 @@ def test_a_query_gets_the_same_alone_and_among_others(world: Any, method: str) -
     assert (together.size <= k).all()
     if method != "beam_search":
         np.testing.assert_array_equal(together.size, np.minimum(k, len(tools)))
+
+
+@given(world=random_worlds(), method=st.sampled_from([m for m in METHODS if m != "bm25"]), width=st.integers(1, 16))
+def test_shared_neighbours_change_nothing(world: Any, method: str, width: int) -> None:
+    queries, tools, graph, k = world
+    for mode in ("paper", "authors"):
+        given_ = {"queries": queries, "tools": tools, "graph": graph}
+        near = nearest_tools(width, **given_, mode=mode)
+        asked = {**given_, "k": k, "communities": np.arange(len(tools)) % 3}
+        options = RetrievalOptions(mode=mode, length=3)
+        own, shared = (retrieve(method, **asked, options=options, near=found) for found in (None, near))
+        np.testing.assert_array_equal(own.items, shared.items)
+        np.testing.assert_array_equal(own.similarity, shared.similarity)
+
+
+def test_given_neighbours_are_taken_and_must_be_of_the_queries() -> None:
+    world = with_cosines([0.5, 0.4, 0.3])
+    other = Sets(items=np.array([[2, 1]]), similarity=np.array([[0.3, 0.4]]))
+    asked = {**world, "graph": graph_of({}, 3)}
+    assert lists(retrieve("semantic_only", **asked, k=[2], near=other).items) == [[2, 1]]
+    assert lists(retrieve("semantic_only", **asked, k=[3], near=other).items) == [[0, 1, 2]]
+    with pytest.raises(ValueError, match="near is of 2 queries"):
+        retrieve("semantic_only", **asked, k=[2], near=other.take([0, 0]))
 
 
 def test_sets_are_handed_over_by_cosine_and_plans_are_not() -> None:

@@ -33,6 +33,35 @@ STUDIES = {
         (*SKILLGRAPH, "study.params.modes=[authors]"),
         ("skillgraph_ablation",),
     ),
+    "ntilc": (
+        (
+            "study.params.sample_datasets=[bfcl,metatool,toolbench]",
+            "study.params.max_queries=80",
+            "study.params.rows=[bm25,minilm_frozen,prototype_ce,ntilc_circle,ntilc]",
+            "study.params.epochs=2",
+            "seeds=[42]",
+        ),
+        ("ntilc",),
+    ),
+    "ntilc_ablation": (
+        (
+            "study.params.sample_datasets=[bfcl]",
+            "study.params.max_queries=80",
+            "study.params.rows=[ntilc,ntilc_prototype_fm]",
+            "study.params.epochs=1",
+            "seeds=[42]",
+        ),
+        ("ntilc_ablation",),
+    ),
+    "ntilc_registry": (
+        (
+            "study.params.queries=10",
+            "study.params.latency_sizes=[5,600]",
+            "study.params.repeats=2",
+            "study.params.prompt_sizes=[10,50]",
+        ),
+        ("ntilc_registry",),
+    ),
 }
 TIDY = (
     "table, protocol, universe, miner, purge, slice, view, model, measure, mean, std, task_mean, mean_ge20, n_seeds, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,8 @@ from toolshift.runs.files import stable_hash
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A chat of one system and one user message. seed: passed to the server, which may ignore it."""
+    """A chat of one system and one user message. seed: passed to the server, which may ignore it. response_format: the
+    field of that name as JSON text; its order counts, since servers write the properties of a schema in theirs."""
 
     model: str
     system: str
@@ -20,6 +22,7 @@ class Request:
     temperature: float
     max_tokens: int
     seed: int | None = None
+    response_format: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("system", "user"):  # halves of surrogate pairs, from broken raw text, fit into no JSON
@@ -33,7 +36,8 @@ class Request:
     @property
     def parameters(self) -> Mapping[str, Any]:
         """Everything besides model and prompt that decides the answer."""
-        return {"temperature": float(self.temperature), "max_tokens": self.max_tokens, "seed": self.seed}
+        form = {} if self.response_format is None else {"response_format": json.loads(self.response_format)}
+        return {"temperature": float(self.temperature), "max_tokens": self.max_tokens, "seed": self.seed, **form}
 
     @property
     def body(self) -> dict[str, Any]:
@@ -49,7 +53,10 @@ class Request:
     @cached_property
     def key(self) -> str:
         """64 hex digits of (model, prompt hash, parameters); no address, so that a record serves every server."""
-        return stable_hash({"model": self.model, "prompt": self.prompt_hash, "parameters": dict(self.parameters)})
+        parameters = dict(self.parameters)
+        if self.response_format is not None:  # as text, since hashing would sort its keys
+            parameters["response_format"] = self.response_format
+        return stable_hash({"model": self.model, "prompt": self.prompt_hash, "parameters": parameters})
 
 
 def _valid_unicode(text: str) -> str:

@@ -47,9 +47,9 @@ class StudyTable:
 
     ``rows``: as `evaluation.queries.summarise_queries` (and `with_pareto`) gives them, made by ``spec``. ``paper``:
     values that a paper prints, put beside ours on real data only; beside the rows of ``paper_protocols`` alone
-    where they are given; ``paper_remark`` says in what they differ from ours ("other trajectories"). ``pareto``: the two measures
-    of the column ``pareto``, if the rows have one. ``queries`` and ``groups``: what the caption calls them. ``missing``
-    lists runs that were asked for and are not there; ``remarks`` are sentences that end a caption.
+    where they are given; ``paper_remark`` says in what they differ from ours ("other trajectories"). ``pareto``: the
+    two measures of the column ``pareto``, if the rows have one. ``queries``, ``groups``: what the caption calls them.
+    ``missing`` lists runs that were asked for and are not there; ``remarks`` are sentences that end a caption.
 
     Raises:
         ValueError: if ``rows`` are empty, lack a column or are of other data than the specification says.

@@ -8,11 +8,13 @@ that each text under it ends, and validates (spec/ntilc.md section 1; paper, Alg
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 from toolshift.data.records import Argument, Endpoint
 from toolshift.data.rendering import clean
@@ -48,6 +50,12 @@ _BRANCHES = ("anyOf", "oneOf", "allOf")
 _FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"))
 # Integers that every JSON reader keeps (RFC 8259 section 6).
 _SAFE = 2**53 - 1
+_HUGE = 1e308
+# Texts of a format are this long at least where that is possible; an address, an id or a date needs it.
+_FORMAT_LENGTH = 64
+# How often something in a pattern is repeated at least, and the most characters that are believed to be needed.
+_REPEATED = re.compile(r"\{(\d+)")
+_PATTERN_LENGTH = 10_000
 # A name of an argument that the schema does not name.
 _OPEN_NAME = "^[A-Za-z_][A-Za-z0-9_]{0,39}$"
 # References that multiply (each of ten parts has ten parts) are stopped here.
@@ -63,7 +71,8 @@ class SchemaError(ValueError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """depth: how often one reference may stand inside itself. description: characters kept of one description.
-    string, items: characters of a text and elements of a list that a decoder may write."""
+    string, items: characters of a text and elements of a list that a decoder may write; more where the schema needs it.
+    """
 
     depth: int = 3
     description: int = 400
@@ -169,9 +178,11 @@ def normalised(schema: object, *, limits: Limits = DEFAULT_LIMITS) -> Schema:
     elif "type" in found and "object" not in _names(found["type"]):
         raise SchemaError(f"parameters: expected type object, got {found['type']!r}")
     if _names(found.get("type")) == ("object",):
-        found.setdefault("properties", {})
-        if not any(key in found for key in _BRANCHES):
-            found.setdefault("additionalProperties", False)
+        named = found.setdefault("properties", {})
+        if not any(key in found for key in _BRANCHES) and "additionalProperties" not in found:
+            # A name that is required without a word about it may hold anything; the others are refused.
+            found["properties"] = named | {name: {} for name in found.get("required", ()) if name not in named}
+            found["additionalProperties"] = False
     return found
 
 
@@ -261,7 +272,15 @@ class _Normaliser:
         if isinstance(more, bool | Mapping) and "additionalProperties" not in result:
             part = self.node(more, path=path) if more is not True else {}
             result["additionalProperties"] = False if part is None else part or True
-        return result
+        return None if self._too_few(result, _at_least_0(value.get("minProperties"))) else result
+
+    @staticmethod
+    def _too_few(schema: Schema, least: int) -> bool:
+        """Whether a closed object lacks a name that it needs, or has fewer names than it needs."""
+        named = schema.get("properties", {})
+        return schema.get("additionalProperties") is False and (
+            least > len(named) or any(name not in named for name in schema.get("required", ()))
+        )
 
     def _array(self, value: Mapping[str, Any], *, path: tuple[str, ...]) -> Schema | None:
         items, first = value.get("items"), value.get("prefixItems")
@@ -332,12 +351,13 @@ def _is_list(value: object) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_number(value: object) -> TypeGuard[int | float]:
+    """Whether it is a number that JSON knows."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_HUGE < value < _HUGE
 
 
 def _at_least_0(value: object, *, default: int = 0) -> int:
-    return max(int(value), 0) if isinstance(value, int | float) and not isinstance(value, bool) else default
+    return max(int(value), 0) if _is_number(value) else default
 
 
 # ------------------------------------------------------------------------------------------------- what is written
@@ -387,22 +407,34 @@ def _write_string(schema: Schema, limits: Limits) -> Schema:
     result: Schema = {key: schema[key] for key in ("minLength", "pattern") if key in schema}
     if schema.get("format") in _FORMATS:
         result["format"] = schema["format"]
-    if "pattern" in result or "format" in result:
-        return result | ({"maxLength": schema["maxLength"]} if "maxLength" in schema else {})
     longest = max(limits.string, _at_least_0(schema.get("minLength")))
+    if "format" in result:
+        longest = max(longest, _FORMAT_LENGTH)
+    if "pattern" in result:
+        longest = max(longest, _needed(result["pattern"]))
     return result | {"maxLength": min(longest, _at_least_0(schema.get("maxLength"), default=longest))}
 
 
+def _needed(pattern: str) -> int:
+    """Characters within which some text matches a pattern, if any text of a sensible length does."""
+    return min(len(pattern) * math.prod(int(times) or 1 for times in _REPEATED.findall(pattern)), _PATTERN_LENGTH)
+
+
 def _write_number(schema: Schema, limits: Limits) -> Schema:
+    """Both ends of the range are given, so that the digits before the point are bounded."""
     del limits
     result: Schema = {key: schema[key] for key in _NUMBERS if key in schema}
     low = max((result[k] for k in ("minimum", "exclusiveMinimum") if k in result), default=None)
     high = min((result[k] for k in ("maximum", "exclusiveMaximum") if k in result), default=None)
-    if low is None and (high is None or high >= -_SAFE):
-        result["minimum"] = -_SAFE
-    if high is None and (low is None or low <= _SAFE):
-        result["maximum"] = _SAFE
+    if low is None:
+        result["minimum"] = -_SAFE if high is None or high >= -_SAFE else _doubled(high)
+    if high is None:
+        result["maximum"] = _SAFE if low is None or low <= _SAFE else _doubled(low)
     return result
+
+
+def _doubled(value: float) -> float:
+    return value * 2 if abs(value) < _HUGE / 2 else value
 
 
 def _write_array(schema: Schema, limits: Limits) -> Schema:
@@ -536,8 +568,21 @@ def problems(value: Any, schema: Schema) -> tuple[str, ...]:
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> Any:
     from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
 
-    return Draft202012Validator(json.loads(schema))
+    return extend(Draft202012Validator, {"multipleOf": _multiple})(json.loads(schema))
+
+
+def _multiple(validator: Any, step: float, value: Any, schema: Schema) -> Iterator[Any]:
+    """``multipleOf`` on the decimals as written: 0.3 is three times 0.1, which its binary fraction is not."""
+    from jsonschema import ValidationError
+
+    del schema
+    if not validator.is_type(value, "number"):
+        return
+    exact = isinstance(value, int) or math.isfinite(value)
+    if exact and (Fraction(repr(value)) / Fraction(repr(step))).denominator != 1:
+        yield ValidationError(f"{value!r} is not a multiple of {step!r}")
 
 
 def read_arguments(text: str, schema: Schema, *, nulls: bool = False) -> dict[str, Any] | Faulty:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from omegaconf import OmegaConf
 
-from toolshift.settings.compose import parse_overrides
 from toolshift.settings.convert import from_mapping
-from toolshift.settings.errors import ConfigError, exit_code_of, is_user_facing
-from toolshift.settings.launch import INTERRUPTED
+from toolshift.settings.errors import ConfigError
 from toolshift.settings.nearest import nearest
 from toolshift.settings.options import conf_folder
+from toolshift.settings.single import command, literal, overridden, plain_word
 
 if TYPE_CHECKING:
     from toolshift.agents.constraint import ArgumentWriter
@@ -96,22 +95,11 @@ class AgentSettings:
 
 def main(arguments: Sequence[str]) -> int:
     """Check the command line, then run the loop. Returns the exit status: 2 for a refused command."""
-    if any(argument in ("-h", "--help") for argument in arguments):
-        print((conf_folder() / "agent.yaml").read_text(encoding="utf-8"))
-        return 0
-    try:
-        settings = load(arguments)
-        print(shown(build(settings).run(settings.query), form=settings.format))
-    except ConfigError as error:
-        print("configuration refused:", *(f"  {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
-        return exit_code_of(error)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Exception as error:
-        if not is_user_facing(error):
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return exit_code_of(error)
+    return command("agent", arguments, lambda: _run(load(arguments)))
+
+
+def _run(settings: AgentSettings) -> int:
+    print(shown(build(settings).run(settings.query), form=settings.format))
     return 0
 
 
@@ -121,29 +109,20 @@ def load(arguments: Sequence[str], *, folder: Path | None = None) -> AgentSettin
     Raises:
         ConfigError: one line per problem, with the nearest valid key.
     """
-    config = OmegaConf.load((folder or conf_folder()) / "agent.yaml")
-    keys = sorted(_keys(cast("Mapping[str, Any]", OmegaConf.to_container(config))))
-    words = [a for a in arguments if a.partition("=")[0] in WORDS and "=" in a]
-    problems: list[str] = []
-    for override in parse_overrides([a for a in arguments if a not in words]):
-        key = override.key_or_group
-        if override.is_delete() or override.is_add() or override.is_sweep_override():
-            problems.append(f"{override.input_line}: expected key=value")
-        elif key not in keys:
-            problems.append(f"{key}: no such key; did you mean {nearest(key, keys)!r}? (valid: {', '.join(keys)})")
-        else:
-            OmegaConf.update(config, key, override.value())
-    for key, _, value in (word.partition("=") for word in words):
-        OmegaConf.update(config, key, None if value == "null" and key != "query" else value.replace("${", "\\${"))
-    missing = [key for key in ("query", "tools") if OmegaConf.is_missing(config, key)]
-    problems += [f"{key}: a value must be given, {key}=VALUE; --help shows what" for key in missing if not problems]
-    if problems:
-        raise ConfigError(problems)
+    body = OmegaConf.to_container(OmegaConf.load((folder or conf_folder()) / "agent.yaml"))
+    keys = _keys(cast("Mapping[str, Any]", body))
+    config = overridden(
+        "agent", arguments, keys=keys, words=WORDS, word=_word, required=("query", "tools"), folder=folder
+    )
     settings = from_mapping(AgentSettings, cast("Any", OmegaConf.to_container(config, resolve=True)))
     problems = _contradictions(settings)
     if problems:
         raise ConfigError(problems)
     return settings
+
+
+def _word(key: str, value: str) -> str | None:
+    return literal(value) if key == "query" else plain_word(key, value)
 
 
 def _keys(config: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -7,7 +7,6 @@ group of adapters, which has no option ``all`` and none for a release without an
 from __future__ import annotations
 
 import logging
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 from omegaconf import OmegaConf
 
 from toolshift.data.sources import ExpectedFile, Source, source_of, sources
-from toolshift.settings.compose import parse_overrides
 from toolshift.settings.convert import from_mapping
-from toolshift.settings.errors import ConfigError, exit_code_of, is_user_facing
-from toolshift.settings.launch import INTERRUPTED
-from toolshift.settings.nearest import nearest, suggestion
-from toolshift.settings.options import conf_folder
+from toolshift.settings.errors import ConfigError
+from toolshift.settings.nearest import suggestion
+from toolshift.settings.single import command, overridden
 
 if TYPE_CHECKING:
     from toolshift.data.download import Item, Outcome
@@ -56,22 +53,8 @@ class DownloadSettings:
 
 def main(arguments: Sequence[str]) -> int:
     """Check the command line, then fetch. Returns the exit status: 1 if a file failed, 2 for a refused command."""
-    if any(argument in ("-h", "--help") for argument in arguments):
-        print((conf_folder() / "download.yaml").read_text(encoding="utf-8"))
-        return 0
-    try:
-        return download_data(load(arguments))
-    except ConfigError as error:
-        print("configuration refused:", *(f"  {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
-        return exit_code_of(error)
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues where it stopped", file=sys.stderr)
-        return INTERRUPTED
-    except Exception as error:
-        if not is_user_facing(error):
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return exit_code_of(error)
+    interrupted = "interrupted; the same command continues where it stopped"
+    return command("download", arguments, lambda: download_data(load(arguments)), interrupted=interrupted)
 
 
 def load(overrides: Sequence[str], *, folder: Path | None = None) -> DownloadSettings:
@@ -80,22 +63,10 @@ def load(overrides: Sequence[str], *, folder: Path | None = None) -> DownloadSet
     Raises:
         ConfigError: one line per problem, with the nearest valid key or dataset.
     """
-    config = OmegaConf.load((folder or conf_folder()) / "download.yaml")
-    problems: list[str] = []
-    for override in parse_overrides(overrides):
-        key = override.key_or_group
-        if override.is_delete() or override.is_add() or override.is_sweep_override():
-            problems.append(f"{override.input_line}: expected key=value")
-        elif key == "data":
-            problems.append(f"{override.input_line}: files are always real ones here; give data.root=PATH alone")
-        elif key not in KEYS:
-            problems.append(f"{key}: no such key; did you mean {nearest(key, KEYS)!r}? (valid: {', '.join(KEYS)})")
-        else:
-            OmegaConf.update(config, key, override.value())
-    if not problems and OmegaConf.is_missing(config, "dataset"):
-        problems.append(f"dataset: a value must be given, for example dataset=bfcl (valid: {', '.join(_names())})")
-    if problems:
-        raise ConfigError(problems)
+    refused = {"data": "files are always real ones here; give data.root=PATH alone"}
+    config = overridden("download", overrides, keys=KEYS, refused=refused, folder=folder)
+    if OmegaConf.is_missing(config, "dataset"):
+        raise ConfigError(f"dataset: a value must be given, for example dataset=bfcl (valid: {', '.join(_names())})")
     settings = from_mapping(DownloadSettings, cast("Any", OmegaConf.to_container(config, resolve=True)))
     if settings.dataset not in _names():
         raise ConfigError(f"dataset={settings.dataset}: no source is recorded{suggestion(settings.dataset, _names())}")

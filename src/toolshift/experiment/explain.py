@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from omegaconf import OmegaConf
 
-from toolshift.settings.compose import load_settings, parse_overrides
+from toolshift.settings.compose import load_settings
 from toolshift.settings.convert import from_mapping
-from toolshift.settings.errors import ConfigError, UserError, exit_code_of, is_user_facing
-from toolshift.settings.launch import INTERRUPTED
-from toolshift.settings.nearest import nearest, suggestion
+from toolshift.settings.errors import ConfigError, UserError
+from toolshift.settings.nearest import suggestion
 from toolshift.settings.options import conf_folder, option_body
 from toolshift.settings.schema import Settings
+from toolshift.settings.single import command, literal, overridden
 from toolshift.settings.tree import as_mapping
 
 if TYPE_CHECKING:
@@ -81,21 +81,7 @@ class ExplainSettings:
 
 def main(arguments: Sequence[str]) -> int:
     """Check the command line, then print the explanation. Returns the exit status: 2 for a refused command."""
-    if any(argument in ("-h", "--help") for argument in arguments):
-        print((conf_folder() / "explain.yaml").read_text(encoding="utf-8"))
-        return 0
-    try:
-        return explain(load(arguments))
-    except ConfigError as error:
-        print("configuration refused:", *(f"  {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
-        return exit_code_of(error)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Exception as error:
-        if not is_user_facing(error):
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return exit_code_of(error)
+    return command("explain", arguments, lambda: explain(load(arguments)))
 
 
 def load(arguments: Sequence[str], *, folder: Path | None = None) -> ExplainSettings:
@@ -104,32 +90,18 @@ def load(arguments: Sequence[str], *, folder: Path | None = None) -> ExplainSett
     Raises:
         ConfigError: one line per problem, with the nearest valid key.
     """
-    config = OmegaConf.load((folder or conf_folder()) / "explain.yaml")
-    words = [a for a in arguments if a.partition("=")[0] in WORDS and "=" in a]
-    problems: list[str] = []
-    for override in parse_overrides([a for a in arguments if a not in words]):
-        key = override.key_or_group
-        if override.is_delete() or override.is_add() or override.is_sweep_override():
-            problems.append(f"{override.input_line}: expected key=value")
-        elif key not in KEYS:
-            problems.append(f"{key}: no such key; did you mean {nearest(key, KEYS)!r}? (valid: {', '.join(KEYS)})")
-        else:
-            OmegaConf.update(config, key, override.value())
-    for key, _, value in (word.partition("=") for word in words):
-        OmegaConf.update(config, key, _word(value, optional=key == "capability"))
-    missing = [key for key in ("run", "task") if OmegaConf.is_missing(config, key)]
-    problems += [f"{key}: a value must be given, {key}=VALUE; --help shows what" for key in missing if not problems]
-    if problems:
-        raise ConfigError(problems)
+    config = overridden(
+        "explain", arguments, keys=KEYS, words=WORDS, word=_word, required=("run", "task"), folder=folder
+    )
     return from_mapping(ExplainSettings, cast("Any", OmegaConf.to_container(config, resolve=True)))
 
 
-def _word(value: str, *, optional: bool) -> str | None:
+def _word(key: str, value: str) -> str | None:
     """The text behind ``key=``, without quotes around it."""
-    if optional and value in ("", "null"):
+    if key == "capability" and value in ("", "null"):
         return None
     quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    return (value[1:-1] if quoted else value).replace("${", "\\${")  # for OmegaConf no interpolation
+    return literal(value[1:-1] if quoted else value)
 
 
 def explain(settings: ExplainSettings) -> int:

@@ -16,12 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from omegaconf import OmegaConf
 
-from toolshift.settings.compose import parse_overrides
 from toolshift.settings.convert import from_mapping
-from toolshift.settings.errors import ConfigError, UserError, exit_code_of, is_user_facing
-from toolshift.settings.launch import INTERRUPTED
-from toolshift.settings.nearest import nearest
-from toolshift.settings.options import conf_folder
+from toolshift.settings.errors import ConfigError, UserError
+from toolshift.settings.single import command, overridden
 
 if TYPE_CHECKING:
     from toolshift.api import Answer, Explained, Ranker
@@ -82,21 +79,7 @@ class RankSettings:
 
 def main(arguments: Sequence[str]) -> int:
     """Check the command line, then print the ranking. Returns the exit status: 2 for a refused command."""
-    if any(argument in ("-h", "--help") for argument in arguments):
-        print((conf_folder() / "rank.yaml").read_text(encoding="utf-8"))
-        return 0
-    try:
-        return rank(load(arguments))
-    except ConfigError as error:
-        print("configuration refused:", *(f"  {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
-        return exit_code_of(error)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Exception as error:
-        if not is_user_facing(error):
-            raise
-        print(f"error: {printable(str(error))}", file=sys.stderr)
-        return exit_code_of(error)
+    return command("rank", arguments, lambda: rank(load(arguments)), printable=printable)
 
 
 def load(arguments: Sequence[str], *, folder: Path | None = None) -> RankSettings:
@@ -105,23 +88,7 @@ def load(arguments: Sequence[str], *, folder: Path | None = None) -> RankSetting
     Raises:
         ConfigError: one line per problem, with the nearest valid key.
     """
-    config = OmegaConf.load((folder or conf_folder()) / "rank.yaml")
-    words = [a for a in arguments if a.partition("=")[0] in WORDS and "=" in a]
-    problems: list[str] = []
-    for override in parse_overrides([a for a in arguments if a not in words]):
-        key = override.key_or_group
-        if override.is_delete() or override.is_add() or override.is_sweep_override():
-            problems.append(f"{override.input_line}: expected key=value")
-        elif key not in KEYS:
-            problems.append(f"{key}: no such key; did you mean {nearest(key, KEYS)!r}? (valid: {', '.join(KEYS)})")
-        else:
-            OmegaConf.update(config, key, override.value())
-    for key, _, value in (word.partition("=") for word in words):
-        OmegaConf.update(config, key, None if value == "null" else value.replace("${", "\\${"))
-    if OmegaConf.is_missing(config, "tools") and not problems:
-        problems.append("tools: a value must be given, tools=PATH; --help shows what")
-    if problems:
-        raise ConfigError(problems)
+    config = overridden("rank", arguments, keys=KEYS, words=WORDS, required=("tools",), folder=folder)
     settings = from_mapping(RankSettings, cast("Any", OmegaConf.to_container(config, resolve=True)))
     _check(settings)
     return settings

@@ -178,10 +178,10 @@ def normalised(schema: object, *, limits: Limits = DEFAULT_LIMITS) -> Schema:
     elif "type" in found and "object" not in _names(found["type"]):
         raise SchemaError(f"parameters: expected type object, got {found['type']!r}")
     if _names(found.get("type")) == ("object",):
-        named = found.setdefault("properties", {})
+        named: Any = found.setdefault("properties", {})
         if not any(key in found for key in _BRANCHES) and "additionalProperties" not in found:
             # A name that is required without a word about it may hold anything; the others are refused.
-            found["properties"] = named | {name: {} for name in found.get("required", ()) if name not in named}
+            found["properties"] = {**named, **{name: {} for name in found.get("required", ()) if name not in named}}
             found["additionalProperties"] = False
     return found
 
@@ -272,15 +272,10 @@ class _Normaliser:
         if isinstance(more, bool | Mapping) and "additionalProperties" not in result:
             part = self.node(more, path=path) if more is not True else {}
             result["additionalProperties"] = False if part is None else part or True
-        return None if self._too_few(result, _at_least_0(value.get("minProperties"))) else result
-
-    @staticmethod
-    def _too_few(schema: Schema, least: int) -> bool:
-        """Whether a closed object lacks a name that it needs, or has fewer names than it needs."""
-        named = schema.get("properties", {})
-        return schema.get("additionalProperties") is False and (
-            least > len(named) or any(name not in named for name in schema.get("required", ()))
-        )
+        closed = result.get("additionalProperties") is False
+        if closed and _at_least_0(value.get("minProperties")) > len(result.get("properties", {})):
+            return None
+        return result
 
     def _array(self, value: Mapping[str, Any], *, path: tuple[str, ...]) -> Schema | None:
         items, first = value.get("items"), value.get("prefixItems")

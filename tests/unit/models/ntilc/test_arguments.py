@@ -96,6 +96,7 @@ def test_recursion_is_followed_to_the_limit_and_what_fits_fits_the_original() ->
         {"properties": {"self": {"$ref": "#"}}, "required": ["self"]},
         {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
         {"type": "string"},
+        {"additionalProperties": {"$ref": "#"}, "minProperties": 1},
         ["no", "schema"],
     ],
 )
@@ -151,6 +152,52 @@ def test_writable_is_a_bounded_part() -> None:
     assert parts["o"]["additionalProperties"] is False
     assert parts["any"]["type"] == ["string", "number", "boolean"]
     assert [branch["type"] for branch in parts["one"]["anyOf"]] == ["string", "integer"]
+
+
+@pytest.mark.parametrize(
+    ("part", "longest"),
+    [
+        ({"type": "string", "format": "date"}, 64),
+        ({"type": "string", "format": "email", "maxLength": 30}, 30),
+        ({"type": "string", "format": "uri", "minLength": 100}, 100),
+        ({"type": "string", "pattern": "^a+$"}, 5),
+        ({"type": "string", "pattern": "^[a-f]{40}$"}, 11 * 40),
+        ({"type": "string", "pattern": "^(x{2,}){3}$", "maxLength": 9}, 9),
+    ],
+)
+def test_texts_of_a_form_are_bounded_and_have_the_room_they_need(part: dict[str, object], longest: int) -> None:
+    narrow = writable(normalised({"properties": {"s": part}}), limits=Limits(string=5))
+    assert narrow["properties"]["s"]["maxLength"] == longest
+
+
+def test_ranges_beyond_safe_integers_are_closed_as_well() -> None:
+    parts = {"up": {"type": "number", "minimum": 2**60}, "down": {"type": "number", "exclusiveMaximum": -(2**60)}}
+    found = writable(normalised({"properties": parts}))["properties"]
+    assert (found["up"]["minimum"], found["up"]["maximum"]) == (2**60, 2**61)
+    assert (found["down"]["minimum"], found["down"]["exclusiveMaximum"]) == (-(2**61), -(2**60))
+
+
+def test_a_name_that_is_required_without_a_word_about_it_may_hold_anything() -> None:
+    schema = normalised({"type": "object", "required": ["a"]})
+    assert problems({"a": [1]}, schema) == ()
+    assert problems({}, schema) != ()
+    assert problems({"a": 1, "b": 1}, schema) != ()
+
+
+@pytest.mark.parametrize(
+    ("value", "step", "fits"),
+    [
+        (0.3, 0.1, True),
+        (19.99, 0.01, True),
+        (19.995, 0.01, False),
+        (10**30 + 1, 2, False),
+        (1e300, 1, True),
+        ("a", 3, True),
+    ],
+)
+def test_multiples_are_counted_in_decimals(value: object, step: float, fits: bool) -> None:
+    schema = normalised({"properties": {"n": {"multipleOf": step}}})
+    assert (problems({"n": value}, schema) == ()) is fits
 
 
 def test_all_of_is_merged() -> None:

@@ -35,7 +35,8 @@ RECORD = {"packages", "git", "command", "seeds", "fingerprints", "wall_s", "peak
 def finished(request: pytest.FixtureRequest, tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One experiment from an empty folder, as a process of its own: (name, overrides, outcome)."""
     name = request.param
-    overrides = (f"experiment={name}", *tools.tiny[1:], "protocol.purge=gold", *FEWER.get(name, ()))
+    fewer = ("debug.max_targets=2", *FEWER.get(name, ()))
+    overrides = (f"experiment={name}", *tools.tiny[1:], "protocol.purge=gold", *fewer)
     outcome = tools.once(tmp_path_factory, name, lambda folder: tools.wait(tools.start(folder, *overrides), folder))
     assert outcome.code == 0, outcome.err
     return name, overrides, outcome

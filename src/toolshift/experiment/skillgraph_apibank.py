@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import sparse
 
 from toolshift.data.records import Library
 from toolshift.data.trajectories import AUTHORS
@@ -27,6 +26,7 @@ from toolshift.experiment.tables import Written
 from toolshift.experiment.trajectories import Tools, TrajectoryData, fingerprint
 from toolshift.measures.sequences import sequence_measures
 from toolshift.models.skillgraph.graph import TransitionGraph
+from toolshift.models.skillgraph.later_calls import later_calls
 from toolshift.models.skillgraph.ordering import OrderOptions, order, random_floor
 from toolshift.models.skillgraph.reranker import (
     LearnedReranker,
@@ -69,31 +69,6 @@ class Records:
         """Rows that the transitions for a record may come from: all but itself, or but its template."""
         rows = np.arange(len(self.ids))
         return rows[rows != record] if way == "record" else rows[self.template != self.template[record]]
-
-
-def later_calls(sequences: Sequences, *, ids: tuple[str, ...] = ()) -> TransitionGraph:
-    """tp(a, b) = co(a, b) / occurrences of a, where co counts every b anywhere after a, b not a (section 7 [C]).
-
-    Tools without a call have position 0.5; others their mean i / L.
-    """
-    n = sequences.n_tools
-    counts, position, seen = np.zeros((n, n)), np.zeros(n), np.zeros(n)
-    for calls in sequences:
-        for place, tool in enumerate(calls.tolist()):
-            seen[tool] += 1
-            position[tool] += place / len(calls)
-            for later in calls[place + 1 :].tolist():
-                counts[tool, later] += later != tool
-    matrix = sparse.csr_matrix(counts)
-    transition = sparse.csr_matrix(np.divide(counts, seen[:, None], out=np.zeros_like(counts), where=seen[:, None] > 0))
-    return TransitionGraph(
-        counts=matrix,
-        transition=transition,
-        weight=transition,
-        position=np.divide(position, seen, out=np.full(n, 0.5), where=seen > 0),
-        nodes=np.ones(n, bool),
-        contributors=tuple(sorted(ids)),
-    )
 
 
 class ApiBankStudy:

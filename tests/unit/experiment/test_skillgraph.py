@@ -1,4 +1,4 @@
-"""The SkillGraph studies: tau by kind of pair, what a fold may learn from, API-Bank's transitions and templates."""
+"""The SkillGraph studies: tau by kind of pair, what a fold may learn from, API-Bank's templates."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pytest
 from scipy import sparse
 
 from toolshift.experiment.skillgraph import SkillGraphStudy
-from toolshift.experiment.skillgraph_apibank import ApiBankStudy, later_calls
+from toolshift.experiment.skillgraph_apibank import ApiBankStudy
 from toolshift.experiment.skillgraph_rows import Choices, folds_of, main_rows, pair_tau
 from toolshift.models.skillgraph.graph import TransitionGraph
-from toolshift.models.skillgraph.sequences import sequences_of
 from toolshift.settings.errors import UserError
 
 
@@ -46,15 +45,6 @@ def test_a_repeated_gold_call_counts_once() -> None:
     seen, unseen = pair_tau(np.array([[0, 1]]), np.array([[0, 1, 0]]), graph=graph)
     assert np.isnan(seen[0])
     assert unseen[0] == 1.0
-
-
-def test_later_calls_by_hand() -> None:
-    """0 1 2 and 0 2: after 0 comes 1 once and 2 twice, in two occurrences of 0; a repeat is no transition."""
-    graph = later_calls(sequences_of([[0, 1, 2], [0, 2], [3, 3]], n_tools=5))
-    np.testing.assert_allclose(graph.transition.toarray()[0], [0, 0.5, 1.0, 0, 0])
-    np.testing.assert_allclose(graph.transition.toarray()[1], [0, 0, 1.0, 0, 0])
-    assert not graph.transition.toarray()[3].any()
-    np.testing.assert_allclose(graph.position, [0, 1 / 3, (2 / 3 + 1 / 2) / 2, 1 / 4, 0.5])
 
 
 @pytest.fixture(scope="module")
